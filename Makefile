@@ -1,0 +1,35 @@
+# `make demo` and `make test` do all the set-up themselves; a second run starts in seconds.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint bench docs clean
+.DEFAULT_GOAL := demo
+
+$(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/softipu demo
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m softipu.tools.docs --check docs
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.devices
+
+docs: $(STAMP)
+	$(BIN)/python -m softipu.tools.docs --write docs
+
+clean:
+	rm -rf $(VENV) dist build .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,146 @@
+"""The state directory: found, made, checked and written to. Nothing else touches its path.
+
+A marker file tells our directory from others, so that a wrong SOFTIPU_HOME can never be filled
+with lock files. Readers create nothing; writers replace files whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, settings
+from ..errors import SoftIPUError, StateForeign, StateFormat, StateFull, StateReadOnly, StateUnusable
+
+FORMAT = 1
+MARKER = "softipu-state.json"
+_TEMPORARY = ".softipu-"
+_LARGEST_RECORD = 1 << 20
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what the file system says into an error that names the path and the way out."""
+    try:
+        yield
+    except OSError as error:
+        kind: type[SoftIPUError] = StateUnusable
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            kind = StateReadOnly
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            kind = StateFull
+        raise kind(f"{path}: {error.strerror or error}.") from error
+
+
+class Home:
+    """One state directory. Cheap to make; `prepare` before the first write."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = default_path() if path is None else path
+        self._prepared = False
+        self._file_mode = 0o600
+
+    @property
+    def ipus(self) -> Path:
+        return self.path / "ipus"
+
+    @property
+    def controllers(self) -> Path:
+        return self.path / "vipu"
+
+    def exists(self) -> bool:
+        """Whether there is state to read; a directory that is not ours is an error."""
+        with explained(self.path):
+            try:
+                entries = self._entries()
+            except FileNotFoundError:
+                return False
+            except NotADirectoryError:
+                raise StateForeign(f"{self.path} is a file, not a directory.") from None
+        if MARKER in entries:
+            self._check_marker()
+            return True
+        if entries:
+            raise StateForeign(f"{self.path} has files in it, but none of softipu's.")
+        return False
+
+    def prepare(self) -> None:
+        """Make the directory, private to the user unless it exists with wider permissions."""
+        if self._prepared:
+            return
+        with explained(self.path):
+            if not self.exists():
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self.write_json(
+                    self.path / MARKER, {"format": FORMAT, "made_by": f"softipu {__version__}"}
+                )
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+            # A directory shared on purpose (group or world may write) gets files that can be shared.
+            self._file_mode = 0o600 | (mode & 0o066 if mode & 0o022 else 0)
+            for folder in (self.ipus, self.controllers):
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir()
+                    folder.chmod(mode)
+        self._prepared = True
+
+    def _entries(self) -> list[str]:
+        return [name for name in os.listdir(self.path) if not name.startswith(_TEMPORARY)]
+
+    def _check_marker(self) -> None:
+        marker = read_json(self.path / MARKER)
+        if not isinstance(marker, dict) or marker.get("format") != FORMAT:
+            raise StateFormat(
+                f"{self.path / MARKER} does not say format {FORMAT}, the one this softipu knows."
+            )
+
+    def open_lock(self, path: Path) -> int:
+        """A file descriptor to lock; the file is made if needed and never removed."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(path, flags & ~os.O_CREAT)
+        except FileNotFoundError:
+            descriptor = os.open(path, flags, self._file_mode)
+            if self._file_mode != 0o600:
+                with contextlib.suppress(PermissionError):  # another user made it first
+                    os.fchmod(descriptor, self._file_mode)
+            return descriptor
+
+    def write_json(self, path: Path, body: dict[str, Any]) -> None:
+        """Replace a file whole: readers see the old text or the new one, never a part."""
+        temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}")
+        try:
+            with open(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._file_mode), "w"
+            ) as stream:
+                if self._file_mode != 0o600:
+                    os.fchmod(stream.fileno(), self._file_mode)
+                json.dump(body, stream)
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def default_path() -> Path:
+    configured = settings.get("SOFTIPU_HOME")
+    if configured is not None:
+        return Path(configured).expanduser().absolute()
+    base = settings.get("XDG_STATE_HOME")
+    root = Path(base) if base and os.path.isabs(base) else Path.home() / ".local" / "state"
+    return root / "softipu"
+
+
+def read_json(path: Path) -> Any:
+    """The decoded file, or None where it is missing, damaged or not ours to read."""
+    try:
+        with path.open("rb") as stream:
+            return json.loads(stream.read(_LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,280 @@
+"""Leases: a process holds virtual IPUs for as long as it keeps their lock files locked.
+
+The lock is the truth and the kernel keeps it: it ends with the process, however that dies. The
+record beside it only describes the holder. Lock files are never removed while softipu runs, since
+two processes could then lock two files of the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import threading
+import time
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from .. import settings
+from ..errors import DevicesBusy, LeaseClosed
+from . import process, usage
+from .home import Home, explained
+from .model import Device, Ipu, Partition
+from .record import Record, dump
+from .telemetry import Telemetry, telemetry_path
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+#: Somebody who holds the lock for longer than this without a record really holds it.
+_SETTLING_SECONDS = 0.02
+
+_open_leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+
+
+class Lease:
+    """A held device. Release it, use it as a context manager, or just end the process."""
+
+    def __init__(
+        self, home: Home, partition: Partition, device: Device, locks: list[int], record: Record
+    ) -> None:
+        self._home = home
+        self.partition = partition
+        self.device = device
+        self._locks = locks
+        self._record = record
+        self._mutex = threading.Lock()
+        self.telemetry = Telemetry(home, device.ipus, record)
+        _open_leases.add(self)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(ipu.id for ipu in self.device.ipus)
+
+    @property
+    def held(self) -> bool:
+        return bool(self._locks)
+
+    @property
+    def record(self) -> Record:
+        return self._record
+
+    def describe(self, *, executable: str | None = None, memory_bytes: int | None = None) -> None:
+        """Tell the tools what runs here and how much memory it takes on each IPU."""
+        with self._mutex:
+            if not self.held:
+                raise LeaseClosed(f"The lease of device {self.device.id} is closed.")
+            self._record = replace(
+                self._record,
+                executable=self._record.executable if executable is None else executable,
+                memory_bytes=self._record.memory_bytes if memory_bytes is None else memory_bytes,
+            )
+            _write_records(self._home, self.device, self._record)
+
+    def release(self) -> None:
+        """Give the IPUs back. Releasing twice is allowed; a forked child releases nothing."""
+        with self._mutex:
+            locks, self._locks = self._locks, []
+            if not locks:
+                return
+            self.telemetry.close()
+            # Records go before the locks: the next holder's record must never be deleted.
+            for ipu in self.device.ipus:
+                with contextlib.suppress(OSError):  # stale records are recognised, so not fatal
+                    usage.record_path(self._home, ipu).unlink()
+            for descriptor in locks:
+                os.close(descriptor)
+
+    def _forget_in_child(self) -> None:
+        """Drop a forked child's copies, or the lease would outlive the parent that holds it."""
+        locks, self._locks = self._locks, []
+        for descriptor in locks:
+            os.close(descriptor)  # does not unlock: the parent's descriptor is still open
+        self.telemetry.abandon()
+        self._mutex = threading.Lock()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _forget_all_in_child() -> None:
+    for lease in list(_open_leases):
+        lease._forget_in_child()
+
+
+os.register_at_fork(after_in_child=_forget_all_in_child)
+
+
+def acquire(
+    home: Home,
+    partition: Partition,
+    *,
+    ipus: int = 1,
+    device: int | None = None,
+    timeout: float = 0.0,
+    command: str | None = None,
+) -> Lease:
+    """Hold one device: the given id, or the first free one with that many IPUs.
+
+    Waits up to `timeout` seconds (0: not at all, inf: for ever) and then raises DevicesBusy, which
+    says who holds the IPUs.
+    """
+    if device is not None:
+        wanted = partition.device(device)
+        # Refuses parts of a partition that is not reconfigurable, as for a count.
+        partition.groups(len(wanted.ipus))
+        candidates: tuple[Device, ...] = (wanted,)
+    else:
+        candidates = partition.groups(ipus)
+    home.prepare()
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while True:
+        for candidate in candidates:
+            with explained(home.ipus):
+                locks = _try_lock(home, candidate)
+                if locks is not None:
+                    return _describe(home, partition, candidate, locks, command)
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise _busy(home, partition, candidates)
+        # Random pauses keep many waiters from trying in step.
+        time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def reset(home: Home, partition: Partition, ipus: tuple[Ipu, ...]) -> None:
+    """Remove what dead holders left beside these IPUs; DevicesBusy if a living one holds any."""
+    home.prepare()
+    everything = Device(-1, ipus)
+    with explained(home.ipus):
+        locks = _try_lock(home, everything)
+        if locks is None:
+            raise _busy(home, partition, (everything,))
+        try:
+            for ipu in ipus:
+                usage.record_path(home, ipu).unlink(missing_ok=True)
+                telemetry_path(home, ipu).unlink(missing_ok=True)
+        finally:
+            _close_all(locks)
+
+
+def _try_lock(home: Home, device: Device) -> list[int] | None:
+    """Lock all IPUs of a device or none."""
+    locks: list[int] = []
+    try:
+        for ipu in device.ipus:
+            descriptor = _lock_one(home, ipu)
+            if descriptor is None:
+                _close_all(locks)
+                return None
+            locks.append(descriptor)
+    except BaseException:
+        _close_all(locks)
+        raise
+    return locks
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _lock_one(home: Home, ipu: Ipu) -> int | None:
+    path = usage.lock_path(home, ipu)
+    give_up = time.monotonic() + _SETTLING_SECONDS
+    while True:
+        descriptor = home.open_lock(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            # Monitors lock for microseconds to look; only a holder has a record.
+            if time.monotonic() > give_up or usage.has_live_record(home, ipu):
+                return None
+            time.sleep(0.0005)
+            continue
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if _same_file(descriptor, path):
+            return descriptor
+        os.close(descriptor)  # somebody deleted the file under us: lock the new one
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
+
+
+def _describe(
+    home: Home, partition: Partition, device: Device, locks: list[int], command: str | None
+) -> Lease:
+    who = process.here()
+    uid = os.getuid()
+    record = Record(
+        pid=who.pid,
+        start_ticks=who.start_ticks,
+        boot_id=who.boot_id,
+        pid_namespace=who.pid_namespace,
+        host=who.host,
+        uid=uid,
+        user=process.user_name(uid),
+        command=command or process.command_name(),
+        since=time.time(),
+        since_boot=process.boot_seconds(),
+        partition=partition.name,
+        device=device.id,
+        ids=[ipu.id for ipu in device.ipus],
+        monitoring=_monitoring(),
+    )
+    try:
+        _write_records(home, device, record)
+        return Lease(home, partition, device, locks, record)
+    except BaseException:
+        _close_all(locks)
+        raise
+
+
+def _write_records(home: Home, device: Device, record: Record) -> None:
+    body = dump(record)
+    for ipu in device.ipus:
+        path = usage.record_path(home, ipu)
+        with explained(path):
+            home.write_json(path, body)
+
+
+def _monitoring() -> bool:
+    if settings.get("GCDA_MONITOR"):
+        return True
+    try:
+        options = json.loads(settings.get("GCDA_OPTIONS") or "{}")
+    except ValueError:
+        return False  # the driver's own options: not ours to reject
+    wanted = options.get("enableMonitoring") if isinstance(options, dict) else None
+    return str(wanted).lower() in ("true", "1")
+
+
+def _busy(home: Home, partition: Partition, candidates: tuple[Device, ...]) -> DevicesBusy:
+    count = len(candidates[0].ipus)
+    what = f"device of {count} IPU{'s' if count > 1 else ''}"
+    ipus = {ipu.key: ipu for device in candidates for ipu in device.ipus}
+    holders = usage.holders(home, tuple(ipus.values()))
+    error = DevicesBusy(f"No free {what} in partition {partition.name}: the IPUs are busy.")
+    if holders:
+        error.cause = "They are held by " + "; ".join(holders) + "."
+    return error

@@ -1,0 +1,94 @@
+"""The files beside a lease: the record (who holds the IPU) and the telemetry (what it does).
+
+docs/lease-format.md specifies both for writers in other languages. Reading never trusts a file:
+what does not have the documented form is reported as damaged, never as a wrong value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from .process import Identity
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """Who holds an IPU. Believed only while the IPU's lock is held and the process lives."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    pid_namespace: int
+    host: str
+    uid: int
+    user: str
+    command: str
+    since: float  #: wall clock, seconds since 1970
+    since_boot: float  #: seconds since boot; durations are taken from this one
+    partition: str
+    device: int  #: id of the attached device within the partition
+    ids: list[int]  #: ids of its IPUs within the partition
+    monitoring: bool = False  #: GCDA_MONITOR: the tools may show temperature and power
+    executable: str = ""  #: name or hash of what runs, "" if unknown
+    memory_bytes: int = 0  #: in use on each IPU
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.pid, self.start_ticks, self.boot_id, self.pid_namespace, self.host)
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What an IPU did since the lease began, and in the writer's latest interval."""
+
+    pid: int
+    start_ticks: int
+    updated_boot: float
+    busy_seconds: float
+    cycles: int  #: of the modelled IPU; 0 where nothing was estimated
+    host_bytes_in: int
+    host_bytes_out: int
+    window_start_boot: float
+    window_busy_seconds: float
+
+
+Body = TypeVar("Body", Record, Counters)
+
+
+def dump(body: Record | Counters) -> dict[str, Any]:
+    return {"format": FORMAT, **asdict(body)}
+
+
+def parse(kind: type[Body], raw: Any) -> Body | None:
+    """A record or counters from decoded JSON, or None if it is not of the documented form."""
+    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+        return None
+    values = {}
+    for field in fields(kind):
+        if field.name not in raw:
+            continue  # optional fields have defaults; a missing required one fails below
+        value = raw[field.name]
+        if not _fits(field.type, value):
+            return None
+        values[field.name] = value
+    try:
+        return kind(**values)
+    except TypeError:
+        return None
+
+
+def _fits(annotation: Any, value: Any) -> bool:
+    if annotation == "list[int]":
+        return isinstance(value, list) and all(_fits("int", item) for item in value)
+    if annotation == "bool":
+        return isinstance(value, bool)
+    if annotation == "str":
+        return isinstance(value, str) and value.isprintable() and len(value) <= 4096
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if annotation == "int":
+        return isinstance(value, int) and 0 <= value < 1 << 63
+    return 0 <= value < float("inf")

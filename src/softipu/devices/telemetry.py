@@ -1,0 +1,141 @@
+"""Counters that a lease's holder keeps for the tools, and the sensors modelled from them.
+
+Counting is cheap and may happen at every step; files are written a few times a second at most.
+Power and temperature are a model of a board under that load, never a measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import arch
+from ..errors import LeaseClosed
+from . import process
+from .home import Home, explained
+from .model import Ipu
+from .record import Counters, Record, dump
+
+#: Seconds between two writes of the same counters.
+INTERVAL = 0.25
+
+
+def telemetry_path(home: Home, ipu: Ipu) -> Path:
+    return home.ipus / f"{ipu.key}.telemetry.json"
+
+
+class Telemetry:
+    """What the IPUs of one lease did. `add` from any thread."""
+
+    def __init__(self, home: Home, ipus: tuple[Ipu, ...], record: Record) -> None:
+        self._home = home
+        self._ipus = ipus
+        now = record.since_boot
+        blank = Counters(record.pid, record.start_ticks, now, 0.0, 0, 0, 0, now, 0.0)
+        self._counters = {ipu.key: blank for ipu in ipus}
+        self._written = dict(self._counters)
+        self._last_write = now
+        self._open = True
+        self._mutex = threading.Lock()
+
+    def add(
+        self,
+        *,
+        busy_seconds: float = 0.0,
+        cycles: int = 0,
+        host_bytes_in: int = 0,
+        host_bytes_out: int = 0,
+        ipu: int | None = None,
+    ) -> None:
+        """Count work of every IPU of the lease, or of the one with this id."""
+        with self._mutex:
+            if not self._open:
+                raise LeaseClosed("Telemetry of a released lease was written.")
+            for one in self._ipus:
+                if ipu is not None and one.id != ipu:
+                    continue
+                old = self._counters[one.key]
+                self._counters[one.key] = replace(
+                    old,
+                    busy_seconds=old.busy_seconds + busy_seconds,
+                    cycles=old.cycles + cycles,
+                    host_bytes_in=old.host_bytes_in + host_bytes_in,
+                    host_bytes_out=old.host_bytes_out + host_bytes_out,
+                )
+            if process.boot_seconds() - self._last_write >= INTERVAL:
+                self._flush()
+
+    def flush(self) -> None:
+        """Write the counters now, however recent the last write is."""
+        with self._mutex:
+            if self._open:
+                self._flush()
+
+    def _flush(self) -> None:
+        now = process.boot_seconds()
+        for ipu in self._ipus:
+            last = self._written[ipu.key]
+            current = self._counters[ipu.key]
+            body = replace(
+                current,
+                updated_boot=now,
+                window_start_boot=last.updated_boot,
+                window_busy_seconds=max(0.0, current.busy_seconds - last.busy_seconds),
+            )
+            path = telemetry_path(self._home, ipu)
+            with explained(path):
+                self._home.write_json(path, dump(body))
+            self._written[ipu.key] = body
+        self._last_write = now
+
+    def close(self) -> None:
+        with self._mutex:
+            self._open = False
+            for ipu in self._ipus:
+                with contextlib.suppress(OSError):  # stale counters are recognised by their pid
+                    telemetry_path(self._home, ipu).unlink()
+
+    def abandon(self) -> None:
+        """In a forked child: stop writing, and leave the parent's files alone."""
+        self._mutex = threading.Lock()
+        self._open = False
+
+
+def utilisation(counters: Counters, now_boot: float) -> float:
+    """Busy share (0 to 1) since the beginning of the last written interval.
+
+    It decays while nothing new is written, so a stalled program does not look busy for ever.
+    """
+    seconds = now_boot - counters.window_start_boot
+    return min(1.0, counters.window_busy_seconds / seconds) if seconds > 0 else 0.0
+
+
+def session_utilisation(counters: Counters, record: Record, now_boot: float) -> float:
+    seconds = now_boot - record.since_boot
+    return min(1.0, counters.busy_seconds / seconds) if seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """A board's modelled readings."""
+
+    board_power: float  #: watts
+    ipu_power: float
+    board_temperature: float  #: degrees Celsius
+    die_temperature: float
+
+
+def model_sensors(system: arch.System, board_load: float, ipu_load: float) -> Sensors:
+    """Steady state of a board whose IPUs are busy for that share of the time."""
+    span = system.board_full_power - system.board_idle_power
+    power = system.board_idle_power + span * board_load
+    ipu_power = (system.board_idle_power + span * ipu_load) / system.ipus_per_board
+    board = system.ambient_temperature + system.board_temperature_per_watt * power
+    return Sensors(
+        board_power=power,
+        ipu_power=ipu_power,
+        board_temperature=board,
+        die_temperature=board + system.die_temperature_per_watt * ipu_power,
+    )

@@ -1,0 +1,130 @@
+"""The one table of environment variables that softipu reads: name, type, default, meaning.
+
+docs/environment.md is generated from it. Read variables through `get` only, so that a wrong value
+is an error that names the variable, and a variable without a row cannot be read at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+    kind: str
+    default: Any
+    meaning: str
+
+    def parse(self, text: str) -> Any:
+        try:
+            return _PARSERS[self.kind](text)
+        except ValueError as error:
+            raise InvalidSetting(f"{self.name}={text!r}: {error}") from None
+
+
+def _flag(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered in ("1", "true", "yes", "on"):
+        return True
+    if lowered in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
+        raise ValueError("expected a port number from 1 to 65535")
+    return int(text)
+
+
+def _index(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError("expected a whole number from 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise ValueError("expected a number of seconds above 0")
+    return value
+
+
+def _backend(text: str) -> str:
+    if text not in ("cpu", "cuda"):
+        raise ValueError("expected cpu or cuda")
+    return text
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "text": str,
+    "path": str,
+    "flag": _flag,
+    "port": _port,
+    "index": _index,
+    "seconds": _seconds,
+    "cpu|cuda": _backend,
+}
+
+SETTINGS = {
+    row.name: row
+    for row in (
+        Setting("SOFTIPU_HOME", "path", None,
+                "State directory: leases, records, partitions. Default: the user's state directory "
+                "(`$XDG_STATE_HOME/softipu` or `~/.local/state/softipu`)."),
+        Setting("SOFTIPU_SYSTEM", "text", "bow-pod16",
+                "The embedded system, by its name in softipu.arch."),
+        Setting("SOFTIPU_BACKEND", "cpu|cuda", "cpu",
+                "Where programs compute."),
+        Setting("SOFTIPU_PROFILE_DIR", "path", None,
+                "Where profiles are written (`softipu run --profile`)."),
+        Setting("SOFTIPU_VIPU_ACCESS_KEY", "text", None,
+                "Access key that `vipu-server` demands and clients send."),
+        Setting("SOFTIPU_DISABLE_HOOKS", "flag", False,
+                "1: the import finder leaves TensorFlow and Paddle alone."),
+        Setting("XDG_STATE_HOME", "path", None,
+                "Base of the default state directory."),
+        Setting("IPUOF_CONFIG_PATH", "path", None,
+                "IPUoF configuration file that describes the partition."),
+        Setting("IPUOF_VIPU_API_HOST", "text", None,
+                "Host of the V-IPU server that has the partition."),
+        Setting("IPUOF_VIPU_API_PORT", "port", 8090,
+                "Port of the V-IPU server."),
+        Setting("IPUOF_VIPU_API_PARTITION_ID", "text", None,
+                "Partition to use, on the V-IPU server or the embedded system."),
+        Setting("IPUOF_VIPU_API_GCD_ID", "index", 0,
+                "Graph compile domain of the partition to use."),
+        Setting("IPUOF_VIPU_API_TIMEOUT", "seconds", 120.0,
+                "Seconds to wait for an answer of the V-IPU server."),
+        Setting("VIPU_CLI_API_HOST", "text", None,
+                "Host of the V-IPU server, for the `vipu` command only."),
+        Setting("VIPU_CLI_API_PORT", "port", None,
+                "Port of the V-IPU server, for the `vipu` command only."),
+        Setting("GCDA_MONITOR", "flag", False,
+                "1 in the application: gc-monitor and gc-info show its (modelled) temperature and "
+                "power instead of N/A."),
+        Setting("GCDA_OPTIONS", "text", None,
+                'JSON; `{"enableMonitoring": "true"}` is the same as GCDA_MONITOR=1. Other keys '
+                "drive hardware and are ignored."),
+    )
+}  # fmt: skip
+
+
+def get(name: str, environ: Mapping[str, str] | None = None) -> Any:
+    """The parsed value of a variable, or its default when it is unset or empty."""
+    row = SETTINGS[name]
+    text = (os.environ if environ is None else environ).get(name, "")
+    return row.default if text == "" else row.parse(text)
+
+
+def is_set(name: str, environ: Mapping[str, str] | None = None) -> bool:
+    return bool((os.environ if environ is None else environ).get(SETTINGS[name].name))

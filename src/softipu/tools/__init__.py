@@ -1,0 +1,1 @@
+"""What people run and look at: gc-monitor and its kin, and the `softipu` command."""

@@ -1,0 +1,84 @@
+"""What all commands share: argument parsing with helpful errors, exit codes, closed pipes.
+
+Exit codes: 0 done, 1 an error of ours (printed with code, cause and way out), 2 wrong usage,
+130 interrupted. Nothing here knows what any command does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from .. import __version__
+from ..errors import NotOnSoftwareIpu, SoftIPUError, UsageError
+
+Main = Callable[[Sequence[str] | None], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with our error form, a version option, and a guess at misspelt options."""
+
+    def __init__(self, *args: object, version: bool = False, **kwargs: object) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        # Abbreviations would let a script depend on a name that a later option makes ambiguous.
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        if version:
+            self.add_argument(
+                "--version", action="version", version=f"{self.prog} (softipu) {__version__}"
+            )
+
+    def error(self, message: str) -> NoReturn:
+        remedy = self._guess(message) or f"See `{self.prog} --help`."
+        self.print_usage(sys.stderr)
+        print(UsageError(f"{self.prog}: {message}.", remedy=remedy), file=sys.stderr)
+        sys.exit(2)
+
+    def _guess(self, message: str) -> str | None:
+        if "unrecognized arguments:" not in message:
+            return None
+        wrong = message.split("unrecognized arguments:")[1].split()[0].split("=")[0]
+        close = difflib.get_close_matches(wrong, list(self._option_string_actions), n=1)
+        return f"Did you mean {close[0]}? See `{self.prog} --help`." if close else None
+
+
+class HardwareOnly(argparse.Action):
+    """An option of the real tool that needs hardware: listed in the help, refused when used."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        raise NotOnSoftwareIpu(f"{parser.prog} {option_string}: not on a software IPU.")
+
+
+def run(main: Main) -> Callable[[], NoReturn]:
+    """Wrap a command's main for use as an entry point."""
+
+    def entry() -> NoReturn:
+        sys.exit(guarded(main))
+
+    return entry
+
+
+def guarded(main: Main, argv: Sequence[str] | None = None) -> int:
+    try:
+        status = main(argv)
+        sys.stdout.flush()
+    except SoftIPUError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) went away. Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    return status
