@@ -1,10 +1,19 @@
 """Import finder that hands control to a front end after TensorFlow or Paddle was imported.
 
 zz_softipu.pth runs this in every Python process of the environment, so it imports nothing itself
-and costs one tuple comparison for each import until one of the frameworks comes along.
+and costs one dictionary look-up for each import until one of the frameworks comes along.
 """
 
+from __future__ import annotations
+
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 #: Framework -> the front end whose `apply()` is called once the framework is loaded.
 FRONT_ENDS = {
@@ -16,50 +25,54 @@ FRONT_ENDS = {
 class FrontEndFinder:
     """Stands first in sys.meta_path; finds nothing, but wraps the loader of a framework."""
 
-    def __init__(self, front_ends):
+    def __init__(self, front_ends: dict[str, str]) -> None:
         self.front_ends = front_ends
-        self._searching = set()
+        self._searching: set[str] = set()
 
-    def find_spec(self, name, path=None, target=None):
-        if path is not None or name not in self.front_ends or name in self._searching:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in self.front_ends or path is not None or name in self._searching:
             return None
         from importlib.util import find_spec
 
-        self._searching.add(name)
+        self._searching.add(name)  # the search below comes past here again
         try:
             spec = find_spec(name)
-            front_end = self.front_ends[name]
-            if spec is None or spec.loader is None or not _exists(front_end):
-                return None
         finally:
             self._searching.discard(name)
-        spec.loader = _ApplyAfterLoading(spec.loader, front_end)
+        if spec is None or spec.loader is None or not exists(self.front_ends[name]):
+            return None
+        wrapped = _ApplyAfterLoading(spec.loader, self.front_ends[name])
+        spec.loader = wrapped  # type: ignore[assignment]  # importlib.abc would cost 10 ms
         return spec
 
 
 class _ApplyAfterLoading:
     """A loader that applies the front end right after the framework's own code ran."""
 
-    def __init__(self, loader, front_end):
+    def __init__(self, loader: Loader, front_end: str) -> None:
         self._loader = loader
         self._front_end = front_end
 
-    def __getattr__(self, name):  # resources, source and the like: the real loader knows
+    def __getattr__(self, name: str) -> object:  # resources, source: the real loader knows
         return getattr(self._loader, name)
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: ModuleType) -> None:
         # Put the real loader back: the framework must not see a difference.
-        module.__spec__.loader = module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
         self._loader.exec_module(module)
         from importlib import import_module
 
         import_module(self._front_end).apply()
 
 
-def _exists(module_name):
+def exists(module_name: str) -> bool:
     """Whether this softipu has that front end; the parents are imported, the module is not."""
     from importlib.util import find_spec
 
@@ -69,12 +82,12 @@ def _exists(module_name):
         return False
 
 
-def installed():
+def installed() -> bool:
     return any(isinstance(finder, FrontEndFinder) for finder in sys.meta_path)
 
 
-def install():
+def install() -> None:
     import os
 
     if not installed() and os.environ.get("SOFTIPU_DISABLE_HOOKS", "0") in ("", "0"):
-        sys.meta_path.insert(0, FrontEndFinder(FRONT_ENDS))
+        sys.meta_path.insert(0, FrontEndFinder(FRONT_ENDS))  # type: ignore[arg-type]

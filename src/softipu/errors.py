@@ -193,8 +193,8 @@ class StateUnusable(SoftIPUError):
 
 class DatabaseDamaged(SoftIPUError):
     code = 1306
-    cause = "The file with agents, clusters and partitions is not a readable SQLite database of ours."
-    remedy = "Move the file aside and create the partitions again; running programs are not affected."
+    cause = "The file with agents, clusters and partitions is not a SQLite database of ours."
+    remedy = "Move the file aside and create the partitions again; running programs go on."
 
 
 # --- 14xx: partitions and the V-IPU server ---------------------------------------------------
@@ -222,8 +222,8 @@ class ServerUnreachable(SoftIPUError):
     code = 1404
     cause = "No V-IPU server answers at that address."
     remedy = (
-        "Start one with `vipu-server`, correct -H/--api-host or IPUOF_VIPU_API_HOST, or unset it to "
-        "use the embedded system."
+        "Start one with `vipu-server`, correct -H/--api-host or IPUOF_VIPU_API_HOST, or unset it "
+        "to use the embedded system."
     )
 
 

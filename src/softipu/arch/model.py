@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from softipu.arch.schema import real, text, whole
+from softipu.arch.schema import flag, real, text, whole
 
 
 class Quantity(NamedTuple):
@@ -184,6 +184,7 @@ class System(_Sourced):
     host_streaming_bandwidth: int = whole("host I/O that one machine sustains", "data rate")
     pcie_link_speed: str = text("PCIe speed as gc-info prints it")
     pcie_link_width: int = whole("PCIe lanes as gc-info prints them")
+    remote_buffers: bool = flag("whether gc-info says that remote buffers are supported")
     hexoatt_size: int = whole("'hexoatt total size' of gc-info", "memory")
     hexopt_size: int = whole("'hexopt total size' of gc-info", "memory")
 

@@ -1,4 +1,4 @@
-"""Agents, clusters and partitions of a V-IPU controller as data, and the rules for one of them alone.
+"""Agents, clusters and partitions of a V-IPU controller as data, with the rules for each alone.
 
 Both ends of the REST interface use these classes. What depends on other entities (free IPUs, taken
 names) is the controller's business, not theirs.
@@ -18,7 +18,7 @@ NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 HOST_PATTERN = r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,62}"
 DEFAULT_AGENT_PORT = 8080
 #: More than any system has; keeps numbers of requests within what databases and screens can take.
-LARGEST_SIZE = 4096
+LARGEST_SIZE = 1 << 16
 LARGEST_INDEX = LARGEST_SIZE - 1
 MOST_AGENTS_PER_CLUSTER = 1024
 ACTIVE = "ACTIVE"
@@ -213,7 +213,7 @@ def _sync_type(request: PartitionRequest) -> str:
 
 
 def normal_sync_type(text: str) -> str:
-    """One spelling for all: scripts write ST_POD_NATIVE_DEFAULT, configuration files c2-compatible."""
+    """One spelling for all: scripts write ST_POD_NATIVE_DEFAULT, files c2-compatible."""
     wanted = text.lower().removeprefix("st_").replace("_", "-")
     if wanted not in SYNC_TYPES:
         raise InvalidRequest(f"{shown(text)} is not a sync type (known: {', '.join(SYNC_TYPES)}).")

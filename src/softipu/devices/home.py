@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, settings
-from ..errors import SoftIPUError, StateForeign, StateFormat, StateFull, StateReadOnly, StateUnusable
+from ..errors import (
+    SoftIPUError,
+    StateForeign,
+    StateFormat,
+    StateFull,
+    StateReadOnly,
+    StateUnusable,
+)
 
 FORMAT = 1
 MARKER = "softipu-state.json"
@@ -75,14 +82,19 @@ class Home:
         if self._prepared:
             return
         with explained(self.path):
-            if not self.exists():
+            exists = self.exists()
+            if not exists:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self.write_json(
-                    self.path / MARKER, {"format": FORMAT, "made_by": f"softipu {__version__}"}
-                )
             mode = stat.S_IMODE(self.path.stat().st_mode)
-            # A directory shared on purpose (group or world may write) gets files that can be shared.
+            # A directory shared on purpose (group or world may write) gets files to share.
             self._file_mode = 0o600 | (mode & 0o066 if mode & 0o022 else 0)
+            if not exists:
+                # Several processes may be the first at once: each writes a file of its own.
+                self.write_json(
+                    self.path / MARKER,
+                    {"format": FORMAT, "made_by": f"softipu {__version__}"},
+                    temporary=f"{MARKER}.{os.getpid()}",
+                )
             for folder in (self.ipus, self.controllers):
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir()
@@ -93,6 +105,8 @@ class Home:
         return [name for name in os.listdir(self.path) if not name.startswith(_TEMPORARY)]
 
     def _check_marker(self) -> None:
+        with explained(self.path / MARKER):
+            (self.path / MARKER).open().close()  # not readable is not the same as damaged
         marker = read_json(self.path / MARKER)
         if not isinstance(marker, dict) or marker.get("format") != FORMAT:
             raise StateFormat(
@@ -111,20 +125,23 @@ class Home:
                     os.fchmod(descriptor, self._file_mode)
             return descriptor
 
-    def write_json(self, path: Path, body: dict[str, Any]) -> None:
-        """Replace a file whole: readers see the old text or the new one, never a part."""
-        temporary = path.with_name(f"{_TEMPORARY}{path.name}.{os.getpid()}")
+    def write_json(self, path: Path, body: dict[str, Any], temporary: str | None = None) -> None:
+        """Replace a file whole: readers see the old text or the new one, never a part.
+
+        The temporary file's name is fixed, as only the holder of a lock writes beside it: what a
+        killed writer leaves is overwritten by the next one.
+        """
+        draft = path.with_name(f"{_TEMPORARY}{temporary or path.name}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            with open(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self._file_mode), "w"
-            ) as stream:
+            with open(os.open(draft, flags, self._file_mode), "w") as stream:
                 if self._file_mode != 0o600:
                     os.fchmod(stream.fileno(), self._file_mode)
-                json.dump(body, stream)
-            os.replace(temporary, path)
+                stream.write(json.dumps(body))
+            os.replace(draft, path)
         except OSError:
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                draft.unlink()
             raise
 
 

@@ -95,9 +95,7 @@ def _system_of(attributes: dict[str, str], where: str) -> str:
     return _BOARD_OF_VERSION[version]
 
 
-def _number(
-    attributes: dict[str, str], key: str, default: int | None, where: str
-) -> int | None:
+def _number(attributes: dict[str, str], key: str, default: int | None, where: str) -> int | None:
     text = attributes.get(key)
     if text is None:
         return default

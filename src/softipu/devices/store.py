@@ -103,16 +103,20 @@ class Store:
     @contextlib.contextmanager
     def _borrowed(self) -> Iterator[Connection]:
         connection, owner = self._take()
+        healthy = False
         try:
             yield connection
-        except BaseException:
-            connection.close()
+            healthy = True
+        except SoftIPUError:  # a refused request says nothing about the connection
+            healthy = not connection.in_transaction
             raise
-        with self._pool_lock:
-            if self._owner == owner:
-                self._idle.append(connection)
-                return
-        connection.close()
+        finally:
+            with self._pool_lock:
+                healthy = healthy and self._owner == owner
+                if healthy:
+                    self._idle.append(connection)
+            if not healthy:
+                connection.close()
 
     def _take(self) -> tuple[Connection, tuple[int, int, int]]:
         owner = self._current_owner()
@@ -122,11 +126,9 @@ class Store:
                 # After a fork they belong to the parent, whose locks closing them would drop.
                 stale, self._idle = self._idle, []
                 forked = self._owner is not None and self._owner[0] != owner[0]
-                (_leaked if forked else _discard).extend(stale)
+                for connection in stale:
+                    _leaked.append(connection) if forked else connection.close()
                 self._owner = owner
-            for connection in _discard:
-                connection.close()
-            _discard.clear()
             if self._idle:
                 return self._idle.pop(), owner
         return self._open(f"{self.path.absolute().as_uri()}?mode=rw"), owner
@@ -277,8 +279,7 @@ class Store:
             raise _in_our_words(self.path, error) from error
 
 
-#: Connections to close at the next chance, and those that a forked child must never touch.
-_discard: list[Connection] = []
+#: Connections of a parent process, kept from being closed by the garbage collector.
 _leaked: list[Connection] = []
 
 
@@ -288,7 +289,8 @@ def _transaction(connection: Connection, begin: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite has rolled back by itself after some errors
+            connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 
@@ -318,6 +320,6 @@ def _in_our_words(path: Path, error: Exception) -> SoftIPUError:
             cause=f"Another process has kept the file locked for {BUSY_SECONDS:.0f} seconds.",
             remedy="Find it (`fuser` shows who has the file open), end it, and try again.",
         )
-    if code in _DAMAGED or not type(error).__name__ == "OperationalError":
+    if code in _DAMAGED or type(error).__name__ != "OperationalError":
         return DatabaseDamaged(what)
     return DatabaseDamaged(what) if "no such" in str(error) else StateUnusable(what)

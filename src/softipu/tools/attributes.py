@@ -74,7 +74,7 @@ def ipu_attributes(partition: Partition, status: IpuStatus) -> dict[str, str]:
         "link width": str(system.pcie_link_width),
         "number of replicas": str(partition.num_replicas),
         "reconfigurable partition": str(partition.reconfigurable).lower(),
-        "remote buffers supported": "1",
+        "remote buffers supported": str(int(system.remote_buffers)),
     }
     if partition.interconnect == "pcie":
         values |= {"pci id": ipu.host}

@@ -1,0 +1,129 @@
+"""`softipu demo`: bring up a POD16, make a partition, let processes attach, and look at it.
+
+Everything happens in a directory of its own, so that the demo meets and disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import cli
+
+PARTITION = "demo"
+_WORKER = """
+import sys, time
+from softipu import devices
+ipus, seconds, load = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+with devices.attach(ipus, timeout=30, command=f"worker-{ipus}-ipus") as lease:
+    lease.describe(executable="demo", memory_bytes=int(load * 600e6))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        lease.telemetry.add(busy_seconds=0.1 * load, cycles=int(0.1 * load * 1.85e9),
+                            host_bytes_in=int(load * 4e8), host_bytes_out=int(load * 1e7))
+"""
+
+
+def parser() -> cli.Parser:
+    result = cli.Parser(prog="softipu demo", description="Show a POD16 at work, with its tools.")
+    add = result.add_argument
+    add("--seconds", type=float, default=6.0, help="how long the processes work (default 6)")
+    add("--serve", action="store_true", help="keep the dashboard open until Ctrl-C")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    folder = tempfile.mkdtemp(prefix="softipu-demo-")
+    environment = _environment(Path(folder))
+    try:
+        return _show(environment, options.seconds, serve=options.serve)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SOFTIPU_", "IPUOF_"))}
+    return kept | {
+        "SOFTIPU_HOME": str(folder / "state"),
+        "SOFTIPU_SYSTEM": "bow-pod16",
+        "GCDA_MONITOR": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _show(environment: dict[str, str], seconds: float, *, serve: bool) -> int:
+    print("A Bow Pod16 in software: 16 IPUs in 4 IPU-Machines, on this machine.\n")
+    _step(environment, "vipu", "create", "partition", PARTITION, "--size", "16", "--reconfigurable")
+    environment = environment | {"IPUOF_VIPU_API_PARTITION_ID": PARTITION}
+    _step(environment, "vipu", "list", "partitions")
+    with _dashboard(environment) as address:
+        print(f"\nDashboard: {address}\n")
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", _WORKER, str(ipus), str(seconds), str(load)],
+                env=environment,
+            )
+            for ipus, load in ((8, 0.9), (4, 0.6), (2, 0.3), (1, 0.05))
+        ]
+        time.sleep(min(2.0, seconds / 2))
+        _step(environment, "gc-monitor")
+        print("\nOne of the processes is killed with SIGKILL; its IPUs are free at once:")
+        workers[1].kill()
+        workers[1].wait()
+        _step(environment, "gc-monitor", "--no-card-info")
+        statuses = [worker.wait() for worker in workers]
+        print("\nThe others have ended and detached:")
+        _step(environment, "gc-monitor", "--no-card-info")
+        if serve:
+            print(f"\nThe dashboard stays at {address} until Ctrl-C.")
+            with contextlib.suppress(KeyboardInterrupt):
+                while True:
+                    time.sleep(3600)
+    _step(environment, "vipu", "remove", "partition", PARTITION)
+    failed = [status for status in statuses if status not in (0, -9)]
+    print("\nDone." if not failed else f"\n{len(failed)} processes failed.")
+    print("Next: `softipu demo --serve` keeps the dashboard open; `softipu doctor` checks all.")
+    return 1 if failed else 0
+
+
+def _step(environment: dict[str, str], tool: str, *arguments: str) -> None:
+    print(f"$ {tool} {' '.join(arguments)}", flush=True)
+    subprocess.run([str(_tool(tool)), *arguments], env=environment, check=True)
+
+
+def _tool(name: str) -> Path:
+    """The command installed beside this interpreter, whatever PATH says."""
+    return Path(sys.executable).with_name(name)
+
+
+@contextlib.contextmanager
+def _dashboard(environment: dict[str, str]) -> Iterator[str]:
+    process = subprocess.Popen(
+        [str(_tool("softipu")), "dashboard", "--port", "0"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("Dashboard: "):
+            raise RuntimeError("the dashboard did not start; its message is above")
+        yield line.split()[1]
+    finally:
+        process.terminate()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+entry = cli.run(main)

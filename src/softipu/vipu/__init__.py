@@ -1,0 +1,1 @@
+"""The V-IPU tools: `vipu`, `vipu-admin` and `vipu-server`, over softipu.devices.controller."""
