@@ -90,4 +90,4 @@ def install() -> None:
     import os
 
     if not installed() and os.environ.get("SOFTIPU_DISABLE_HOOKS", "0") in ("", "0"):
-        sys.meta_path.insert(0, FrontEndFinder(FRONT_ENDS))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, FrontEndFinder(FRONT_ENDS))

@@ -1,10 +1,10 @@
 """gcipuinfo: the module that monitoring scripts import, over softipu's telemetry.
 
-    import gcipuinfo
-    inventory = gcipuinfo.gcipuinfo()
-    inventory.setUpdateMode(True)
-    for device in inventory.getDevices():
-        print(dict(device)["ipu utilisation"])
+import gcipuinfo
+inventory = gcipuinfo.gcipuinfo()
+inventory.setUpdateMode(True)
+for device in inventory.getDevices():
+    print(dict(device)["ipu utilisation"])
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ globals().update(_LABELS)
 _mode_in_use: DeviceDiscoveryMode | None = None
 
 
-class gcipuinfo:  # noqa: N801 - the name that scripts use
+class gcipuinfo:
     """An inventory of IPUs: a snapshot, or live after `setUpdateMode(True)`."""
 
     def __init__(self, mode: DeviceDiscoveryMode = DiscoverActivePartitionIPUs) -> None:

@@ -58,7 +58,9 @@ def from_json(body: Any) -> SoftIPUError | None:
         return None
     label, what, cause, remedy = (str(part) for part in parts)
     number = label.removeprefix("SIPU-")
-    kind = SoftIPUError.registry.get(int(number)) if number.isdigit() else None
+    known: dict[int, type[SoftIPUError]] = {SoftIPUError.code: SoftIPUError}
+    known |= SoftIPUError.registry
+    kind = known.get(int(number)) if number.isdigit() else None
     return kind(what, cause=cause, remedy=remedy) if kind else None
 
 

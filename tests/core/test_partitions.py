@@ -38,7 +38,9 @@ def test_no_two_systems_share_an_ipu():
     assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize(("name", "last"), [("m2000", 6), ("pod16", 30), ("pod64", 126), ("c600", 0)])
+@pytest.mark.parametrize(
+    ("name", "last"), [("m2000", 6), ("pod16", 30), ("pod64", 126), ("c600", 0)]
+)
 def test_device_ids_number_ipus_then_pairs_then_quads_up_to_the_whole(name, last):
     found = whole_system(name).devices
     assert [device.id for device in found] == list(range(last + 1))
@@ -248,8 +250,10 @@ def test_a_file_that_is_no_json_is_refused(tmp_path, monkeypatch, text):
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from(["devices", "attributes", "ip", "device_id", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["devices", "attributes", "ip", "device_id", "x"]), inner)
+    ),
     max_leaves=12,
 )
 

@@ -59,7 +59,8 @@ def test_with_nothing_attached_it_says_so(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("system", "ipus"), [("m2000", 4), ("pod16", 16), ("pod64", 64), ("pod128", 128), ("pod256", 256)]
+    ("system", "ipus"),
+    [("m2000", 4), ("pod16", 16), ("pod64", 64), ("pod128", 128), ("pod256", 256)],
 )
 def test_widths_hold_from_4_to_256_ipus(monkeypatch, capsys, system, ipus):
     monkeypatch.setenv("SOFTIPU_SYSTEM", system)

@@ -56,10 +56,17 @@ class Controller:
             seed=self._seed,
             read_only=read_only,
         )
+        try:
+            self._check_system()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_system(self) -> None:
         found = self.system
         if self._system not in (None, found):
             raise InvalidRequest(
-                f"{path} belongs to a {found}, not to a {self._system}.",
+                f"{self.path} belongs to a {found}, not to a {self._system}.",
                 cause="The file was made for another system.",
                 remedy=f"Start with --system {found}, or use another file.",
             )

@@ -7,7 +7,7 @@ The first that applies wins: IPUOF_CONFIG_PATH; IPUOF_VIPU_API_HOST; IPUOF_VIPU_
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,8 @@ from .model import DEFAULT_PARTITION, Partition
 if TYPE_CHECKING:
     from .remote import RemoteController
 
+Others = Callable[[], tuple[Partition, ...]]
+
 #: A file that names its server is checked against it, but must not wait long for that.
 _CHECK_SECONDS = 2.0
 _SYSTEM_WIDE = Path("/etc/ipuof.conf.d")
@@ -35,21 +37,27 @@ _SYSTEM_WIDE = Path("/etc/ipuof.conf.d")
 
 def partitions(home: Home) -> tuple[Partition, ...]:
     """All partitions in view; the first is the active one."""
+    active, others = _look(home)
+    return (active, *others())
+
+
+def active_partition(home: Home) -> Partition:
+    return _look(home)[0]
+
+
+def _look(home: Home) -> tuple[Partition, Others]:
+    """The active partition, and a way to get the others, which programs never need."""
     configured = settings.get("IPUOF_CONFIG_PATH")
     if configured is not None:
-        return (_from_file(Path(configured).expanduser()),)
+        return _from_file(Path(configured).expanduser()), tuple
     if settings.is_set("IPUOF_VIPU_API_HOST"):
         return _from_server()
     if settings.is_set("IPUOF_VIPU_API_PARTITION_ID") or settings.is_set("SOFTIPU_SYSTEM"):
         return _embedded(home)
     files = list(_configuration_files())
     if files:
-        return (_from_file(files[0]), *(ipuof.read(path)[0] for path in files[1:]))
+        return _from_file(files[0]), lambda: tuple(ipuof.read(path)[0] for path in files[1:])
     return _embedded(home)
-
-
-def active_partition(home: Home) -> Partition:
-    return partitions(home)[0]
 
 
 def _configuration_files() -> Iterator[Path]:
@@ -83,7 +91,7 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
     else:
         return
     try:
-        config = server.ipuof_config(name, partition.gcd or 0)
+        theirs = server.partition(name, partition.gcd or 0)
     except UnknownPartition:
         raise IpuofDisagrees(
             f"{path} describes partition {name}, but the V-IPU server {server.address} has no "
@@ -94,7 +102,6 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
             raise
         print(f"softipu: warning: {error.what} {path} was used unchecked.", file=sys.stderr)
         return
-    theirs, _ = ipuof.parse(config, where=server.address, name=name, origin=server.address)
     if [ipu.key for ipu in theirs.ipus] != [ipu.key for ipu in partition.ipus]:
         raise IpuofDisagrees(
             f"{path} and the V-IPU server {server.address} give partition {name} different IPUs "
@@ -114,29 +121,31 @@ def _server(timeout: float | None) -> RemoteController:
     )
 
 
-def _from_server() -> tuple[Partition, ...]:
+def _from_server() -> tuple[Partition, Others]:
     server = _server(timeout=None)
+    wanted = settings.get("IPUOF_VIPU_API_PARTITION_ID") or _only_partition(server)
+    active = server.partition(wanted, settings.get("IPUOF_VIPU_API_GCD_ID"))
+
+    def others() -> tuple[Partition, ...]:
+        names = [info.id for info in server.partitions()]
+        return tuple(replace(server.partition(name), gcd=None) for name in names if name != wanted)
+
+    # The tools name the GCD only where the user did.
+    named = settings.is_set("IPUOF_VIPU_API_GCD_ID")
+    return (active if named else replace(active, gcd=None)), others
+
+
+def _only_partition(server: RemoteController) -> str:
     names = [info.id for info in server.partitions()]
-    wanted = settings.get("IPUOF_VIPU_API_PARTITION_ID")
-    if wanted is None:
-        if len(names) != 1:
-            listed = ", ".join(names) or "none"
-            raise AmbiguousPartition(
-                f"IPUOF_VIPU_API_HOST is set without IPUOF_VIPU_API_PARTITION_ID, and the server "
-                f"{server.address} has {len(names)} partitions ({listed})."
-            )
-        wanted = names[0]
-    gcd = settings.get("IPUOF_VIPU_API_GCD_ID")
-
-    def fetch(name: str, gcd: int) -> Partition:
-        config = server.ipuof_config(name, gcd)
-        found, _ = ipuof.parse(config, where=server.address, name=name, origin=server.address)
-        return found if settings.is_set("IPUOF_VIPU_API_GCD_ID") else replace(found, gcd=None)
-
-    return (fetch(wanted, gcd), *(fetch(name, 0) for name in names if name != wanted))
+    if len(names) == 1:
+        return names[0]
+    raise AmbiguousPartition(
+        f"IPUOF_VIPU_API_HOST is set without IPUOF_VIPU_API_PARTITION_ID, and the server "
+        f"{server.address} has {len(names)} partitions ({', '.join(names) or 'none'})."
+    )
 
 
-def _embedded(home: Home) -> tuple[Partition, ...]:
+def _embedded(home: Home) -> tuple[Partition, Others]:
     """Partitions made with `vipu` on the embedded system, or the whole system if there are none."""
     system = arch.system(settings.get("SOFTIPU_SYSTEM")).name
     database = home.controllers / f"{system}.sqlite"
@@ -153,7 +162,7 @@ def _embedded(home: Home) -> tuple[Partition, ...]:
                 controller.partition(name, gcd if name == wanted else None) for name in names
             )
     if wanted is None:
-        return found
+        return found[0], lambda: found[1:]
     active = [one for one in found if one.name == wanted]
     if not active:
         listed = ", ".join(one.name for one in found)
@@ -161,4 +170,4 @@ def _embedded(home: Home) -> tuple[Partition, ...]:
             f"Partition {wanted!r} (IPUOF_VIPU_API_PARTITION_ID) does not exist on the embedded "
             f"system {system}, which has: {listed or DEFAULT_PARTITION}."
         )
-    return (*active, *(one for one in found if one.name != wanted))
+    return active[0], lambda: tuple(one for one in found if one.name != wanted)

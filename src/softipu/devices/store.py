@@ -29,7 +29,7 @@ _READ_ATTEMPTS = 50
 
 # Primary result codes of SQLite (sqlite3.h); Python names them from 3.11 only.
 _BUSY, _LOCKED, _READONLY, _FULL, _CANTOPEN = 5, 6, 8, 13, 14
-_DAMAGED = (11, 24, 26)
+_DAMAGED = (1, 11, 24, 26)  #: 1: tables that are missing, text that is no text
 _CODE_OF_MESSAGE = {
     "database is locked": _BUSY,
     "database table is locked": _LOCKED,
@@ -322,4 +322,4 @@ def _in_our_words(path: Path, error: Exception) -> SoftIPUError:
         )
     if code in _DAMAGED or type(error).__name__ != "OperationalError":
         return DatabaseDamaged(what)
-    return DatabaseDamaged(what) if "no such" in str(error) else StateUnusable(what)
+    return StateUnusable(what)

@@ -6,6 +6,7 @@ name, home directory and host name replaced everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import importlib.metadata
 import json
@@ -93,10 +94,8 @@ def write_zip(path: Path, findings: Sequence[Finding]) -> None:
 def redactor() -> Callable[[str], str]:
     """A function that takes names of people and machines, and credentials in URLs, out of text."""
     replacements = [(str(Path.home()), "<home>"), (socket.gethostname(), "<host>")]
-    try:
+    with contextlib.suppress(KeyError, OSError):  # a uid without a name has none to hide
         replacements.append((getpass.getuser(), "<user>"))
-    except (KeyError, OSError):  # a uid without a name has none to hide
-        pass
     key = settings.get("SOFTIPU_VIPU_ACCESS_KEY")
     if key:
         replacements.insert(0, (key, "<key>"))
@@ -105,7 +104,7 @@ def redactor() -> Callable[[str], str]:
         for secret, label in replacements:
             if len(secret) > 1:
                 text = re.sub(rf"(?<![\w]){re.escape(secret)}(?![\w])", label, text)
-        return re.sub(r"://[^/\s@]+@", "://<credentials>@", text)
+        return re.sub(r":(//?)[^/\s@]+@", r":\1<credentials>@", text)
 
     return clean
 

@@ -118,9 +118,7 @@ def _title(partition: Partition, active: bool) -> str:
     return f"Partition: {partition.name}{gcd}{mark} has {count} {kind}IPU{plural}"
 
 
-def process_tables(
-    partition: Partition, statuses: Sequence[IpuStatus], terminal: int
-) -> list[str]:
+def process_tables(partition: Partition, statuses: Sequence[IpuStatus], terminal: int) -> list[str]:
     held = [status for status in statuses if status.held]
     here = [status for status in held if status.local or status.record is None]
     elsewhere = [status for status in held if not (status.local or status.record is None)]

@@ -31,7 +31,7 @@ def parser() -> cli.Parser:
     result = cli.Parser(
         prog="softipu run",
         description="Run a Python script or module on the software IPU.",
-        usage="softipu run [--system S] [--backend B] [--profile DIR] (SCRIPT | -m MODULE) [ARGS...]",
+        usage="softipu run [--system S] [--backend B] [--profile DIR] (SCRIPT | -m NAME) [ARGS...]",
     )
     add = result.add_argument
     add("--system", metavar="S", help="system to run on, for example bow-pod16 or pod64")

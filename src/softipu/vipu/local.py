@@ -26,6 +26,7 @@ from ..devices.entities import (
 )
 from ..devices.home import Home
 from ..devices.model import DEFAULT_PARTITION
+from ..errors import UnknownPartition
 
 ADDRESS = "embedded"
 
@@ -106,7 +107,12 @@ class LocalController:
             return controller.create_partition(request)
 
     def remove_partition(self, name: str, *, force: bool = False) -> PartitionInfo:
-        self.partition_info(name)
+        if self.partition_info(name) == self.implicit():
+            raise UnknownPartition(
+                f"{name} is not a partition that was created.",
+                cause="While there is none, it stands for the whole system.",
+                remedy="`vipu create partition NAME --size N` makes one, and hides it.",
+            )
         with self._writing() as controller:
             return controller.remove_partition(name, force=force, holders=self._holders)
 

@@ -16,7 +16,9 @@ from ..devices.entities import Agent, Cluster, PartitionInfo
 Row = Sequence[object]
 
 
-def table(header: Row, rows: Iterable[Row], *, least: Sequence[int] = (), ruled: bool = False) -> str:
+def table(
+    header: Row, rows: Iterable[Row], *, least: Sequence[int] = (), ruled: bool = False
+) -> str:
     """Header, rule, rows, rule; `least` are smallest widths, `ruled` adds a rule on top."""
     lines = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(line[n]) for line in lines) for n in range(len(header))]

@@ -18,7 +18,7 @@ RATE_HOLD_SECONDS = 3.0
 class Rate:
     """Host I/O of one IPU, and the counters it was computed from."""
 
-    who: tuple[int, int]
+    who: tuple[int, int, float]  #: pid, its start, and when the lease began
     updated: float
     bytes_in: int
     bytes_out: int
@@ -49,7 +49,7 @@ def next_rate(previous: Rate | None, status: IpuStatus, now_boot: float) -> Rate
     counters, record = status.counters, status.record
     if counters is None or record is None:
         return None
-    who = (counters.pid, counters.start_ticks)
+    who = (record.pid, record.start_ticks, record.since_boot)
     if previous is None or previous.who != who:
         previous = Rate(who, record.since_boot, 0, 0)
     seconds = counters.updated_boot - previous.updated
