@@ -49,8 +49,10 @@ def test_files_are_written_a_few_times_a_second_at_most(monkeypatch):
 def test_utilisation_is_the_busy_share_of_the_last_interval_and_decays():
     counters = Counters(1, 1, 101.0, 5.0, 0, 0, 0, 100.0, 0.8)
     assert utilisation(counters, 101.0) == pytest.approx(0.8)
-    assert utilisation(counters, 108.0) == pytest.approx(0.1)
-    assert utilisation(counters, 99.0) == 0.0
+    assert utilisation(counters, 101.9) == pytest.approx(0.8), "the next write is not overdue yet"
+    assert utilisation(counters, 109.0) == pytest.approx(0.1)
+    assert utilisation(counters, 99.0) == pytest.approx(0.8), "clocks of a foreign boot"
+    assert utilisation(Counters(1, 1, 5.0, 0, 0, 0, 0, 5.0, 0), 5.0) == 0.0
 
 
 def test_a_busy_holder_is_seen_busy_and_an_idle_one_idle(start):

@@ -113,6 +113,7 @@ PARTITION = {
         http(b'{"code": 1, "what": "a"}', "409 Conflict"),
         http(b'[{"id": "p', length=500),
         http(b"[", length=1),
+        http(b"[]", length=500),
         http(b"{}"),
         http(b"null"),
         http(b"[null]"),
@@ -185,9 +186,11 @@ def test_errors_of_the_server_arrive_as_themselves():
     ],
 )
 def test_statuses_of_proxies_and_busy_servers(status, kind):
-    with fake_server(lambda connection: connection.sendall(http(b"no", status))) as client:
-        with pytest.raises(kind):
-            client.partitions()
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(http(b"no", status))
+
+    with fake_server(answer) as client, pytest.raises(kind):
+        client.partitions()
 
 
 def test_an_ipuof_answer_about_another_partition_is_nonsense(controller: Controller):
@@ -197,10 +200,15 @@ def test_an_ipuof_answer_about_another_partition_is_nonsense(controller: Control
         assert client.ipuof_config("p")["devices"]
         with pytest.raises(errors.ServerNonsense, match="describes partition 'p'"):
             client.ipuof_config("q")
-    for body in (b"{}", b"[]", b'{"devices": [{}], "attributes": {}}'):
-        with fake_server(lambda connection, raw=http(body): connection.sendall(raw)) as client:
-            with pytest.raises(errors.ServerNonsense):
-                client.partition("p")
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"devices": [{}], "attributes": {}}'])
+def test_an_ipuof_answer_that_programs_could_not_use_is_nonsense(body):
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(http(body))
+
+    with fake_server(answer) as client, pytest.raises(errors.ServerNonsense):
+        client.partition("p")
 
 
 def test_bad_requests_are_refused_before_they_are_sent():

@@ -25,6 +25,12 @@ def reopen(path: Path, **options: object) -> None:
     opened.close()
 
 
+def look_at_everything(path: Path) -> None:
+    opened = Controller(path, read_only=True)
+    opened.clusters()
+    opened.partitions()
+
+
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     path = tmp_path / "x.sqlite"
@@ -106,9 +112,7 @@ def test_a_truncated_file_is_damaged(database: Path):
 def test_rows_that_we_never_wrote_are_damage(database: Path, change):
     _execute(database, change)
     with pytest.raises(errors.DatabaseDamaged):
-        opened = Controller(database, read_only=True)
-        opened.clusters()
-        opened.partitions()
+        look_at_everything(database)
 
 
 def test_a_directory_in_its_place_is_refused(tmp_path: Path):
@@ -295,44 +299,82 @@ def test_a_forked_child_can_go_on_using_the_controller(database: Path):
 # --- many at once ----------------------------------------------------------------------------
 
 FIGHT = """
-import sys
+import sys, time
 from pathlib import Path
 from softipu import errors
 from softipu.devices.controller import Controller, PartitionRequest
-controller = Controller(Path(sys.argv[1]), system="bow-pod16")
-for n in range(int(sys.argv[3])):
-    name = f"p{sys.argv[2]}-{n}"
+folder, worker, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(rounds):
+    # A new file every few rounds, so that all of them are made by several processes at once.
+    controller = Controller(folder / f"{n // 5}.sqlite", system="bow-pod16")
+    name = f"p{worker}-{n}"
     try:
-        controller.create_partition(PartitionRequest(name, 1 << n % 4))
-        print("created", name)
+        controller.create_partition(PartitionRequest(name, 1 << n % 2))
+        print("created", n // 5, name)
         if n % 3:
             controller.remove_partition(name)
-            print("removed", name)
+            print("removed", n // 5, name)
     except errors.NoFreeIpus:
         pass
+    controller.close()
 """
 
 
-def test_processes_that_create_the_file_and_partitions_at_once_never_collide(tmp_path: Path):
-    path = tmp_path / "x.sqlite"
+def test_processes_that_make_files_and_partitions_at_once_never_collide(tmp_path: Path):
+    folder = tmp_path / "files"
+    folder.mkdir()
     fighters = [
         subprocess.Popen(
-            [sys.executable, "-c", FIGHT, str(path), str(n), "25"],
-            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [sys.executable, "-c", FIGHT, str(folder), str(n), "60"],
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for n in range(6)
-    ]  # fmt: skip
-    expected: set[str] = set()
+    ]
+    for fighter in fighters:
+        assert fighter.stdout is not None
+        assert fighter.stdout.readline() == "ready\n"
+    for fighter in fighters:
+        assert fighter.stdin is not None
+        fighter.stdin.write("go\n")
+        fighter.stdin.flush()
+    expected: set[tuple[str, str]] = set()
     for fighter in fighters:
         output, error_text = fighter.communicate(timeout=60)
         assert fighter.returncode == 0, error_text
         for line in output.splitlines():
-            done, name = line.split()
-            (expected.add if done == "created" else expected.remove)(name)
-    reader = Controller(path, read_only=True)
-    assert {info.id for info in reader.partitions()} == expected
-    assert_sound(reader.partitions(), pod_order())
-    assert [entry.name for entry in tmp_path.glob(".softipu-*")] == []
+            done, number, name = line.split()
+            (expected.add if done == "created" else expected.remove)((number, name))
+    found = set()
+    for number in range(12):
+        infos = Controller(folder / f"{number}.sqlite", read_only=True).partitions()
+        assert_sound(infos, pod_order())
+        found |= {(str(number), info.id) for info in infos}
+    assert found == expected
+    assert list(folder.glob(".softipu-*")) == []
+
+
+def test_a_reader_that_is_overtaken_by_a_writer_reads_again(database: Path, monkeypatch):
+    reader = Controller(database, read_only=True)
+    duplicate = store.Store._duplicate
+    overtaken: list[str] = []
+
+    def slow(self: store.Store, uri: str) -> sqlite3.Connection:
+        copy = duplicate(self, uri)
+        if not overtaken:
+            overtaken.append(uri)
+            writer = Controller(database)
+            writer.create_partition(PartitionRequest("p2", 1))
+            writer.close()
+        return copy
+
+    monkeypatch.setattr(store.Store, "_duplicate", slow)
+    assert [info.id for info in reader.partitions()] == ["p1", "p2"]
 
 
 def test_threads_share_a_controller_while_others_read_the_file(database: Path):

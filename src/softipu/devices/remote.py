@@ -39,6 +39,11 @@ from .wire import exchange, join_address, nonsense
 DEFAULT_PORT = 8090
 API = "/api/v1"
 
+_ADDRESS = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+))"  # [IPv6 address] or name
+    r"(?::([0-9]{1,5}))?"  # port
+)
+
 Entity = TypeVar("Entity", Agent, Cluster, PartitionInfo)
 
 
@@ -52,7 +57,7 @@ def parse_address(text: str) -> tuple[str, int | None]:
         rest = rest.removesuffix("/")
     if rest.count(":") > 1 and not rest.startswith("["):
         rest = f"[{rest}]"  # a bare IPv6 address; its colons cannot introduce a port
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?", rest)
+    found = _ADDRESS.fullmatch(rest)
     if found is None:
         raise InvalidSetting(f"{shown(text)} is not the address of a server.")
     port = None if found[3] is None else int(found[3])

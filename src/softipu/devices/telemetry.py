@@ -104,11 +104,13 @@ class Telemetry:
 
 
 def utilisation(counters: Counters, now_boot: float) -> float:
-    """Busy share (0 to 1) since the beginning of the last written interval.
+    """Busy share (0 to 1) of the last written interval.
 
-    It decays while nothing new is written, so a stalled program does not look busy for ever.
+    Once the next write is overdue it decays, so a stalled program does not look busy for ever.
     """
-    seconds = now_boot - counters.window_start_boot
+    length = counters.updated_boot - counters.window_start_boot
+    patience = max(2 * INTERVAL, length)
+    seconds = max(length, now_boot - counters.window_start_boot - patience)
     return min(1.0, counters.window_busy_seconds / seconds) if seconds > 0 else 0.0
 
 

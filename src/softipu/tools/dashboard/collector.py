@@ -216,6 +216,7 @@ def totals(readings: Sequence[Reading], rates: dict[str, Rate]) -> view.Totals:
     leases = {process_key(status.record) for status in held if status.record}
     return view.Totals(
         ipus=len(every),
+        known=len(known),
         busy=len(held),
         utilisation=round(_mean([status.utilisation for status in known.values()]), 4),
         held_utilisation=round(_mean([status.utilisation for status in held]), 4),

@@ -63,7 +63,8 @@ class Feed:
     def update(self) -> Frame:
         """Take and encode one snapshot. All that an update costs, whoever watches."""
         snapshot = self._reader.snapshot()
-        self.history.add(point(snapshot))
+        if snapshot.totals.known:  # what cannot be read is a gap in the plots, not a zero
+            self.history.add(point(snapshot))
         return Frame(snapshot.sequence, encode(snapshot), time.monotonic())
 
     def _run(self) -> None:

@@ -110,6 +110,7 @@ class Totals:
     """Sums over everything in view; an IPU or board that several partitions name counts once."""
 
     ipus: int
+    known: int  #: IPUs whose state could be read; the sums are over these
     busy: int
     utilisation: float  #: mean over all IPUs
     held_utilisation: float  #: mean over those that are held

@@ -74,7 +74,7 @@ export class Charts {
   add(snapshot) {
     const { time, totals } = snapshot;
     const last = this.points.at(-1);
-    if (last && time <= last.time) return;
+    if (!totals.known || (last && time <= last.time)) return;
     this.points.push({ time, ...totals });
     const first = this.points.findIndex((one) => one.time >= time - this.seconds);
     if (first > 0) this.points.splice(0, first);
@@ -94,10 +94,11 @@ export class Charts {
     this.totals = snapshot.totals;
     this.now = snapshot.time;
     for (const card of this.cards) {
-      const [value, unit] = card.now(snapshot.totals);
+      // Not readable is not zero.
+      const [value, unit] = this.totals.known ? card.now(this.totals) : ["–", ""];
       setText(card.value, value);
       setText(card.unit, unit);
-      setText(card.note, card.describe(snapshot.totals));
+      setText(card.note, this.totals.known ? card.describe(this.totals) : "not readable");
     }
     this.draw();
   }

@@ -111,18 +111,19 @@ function row(title) {
 
 function meter(title, kind) {
   const value = el("span", { class: "meter-value" });
+  const bar = el("i");
   const node = el(
     "div",
     { class: "meter" },
     el("span", {}, title),
     value,
-    el("span", { class: `bar ${kind}` }, el("i")),
+    el("span", { class: `bar ${kind}` }, bar),
   );
   return {
     node,
     set(share, text) {
       setText(value, text);
-      setVariable(node, kind === "load" ? "--load" : "--fill", Math.min(1, share).toFixed(3));
+      setVariable(bar, "--share", Math.min(1, share).toFixed(3));
     },
   };
 }

@@ -86,8 +86,10 @@ export class Grid {
     setText(cell.memory, held ? bytes(ipu.memory_bytes) : "");
     const known = ipu.state !== "unknown";
     setText(cell.sensors, known ? `${celsius(ipu.die_temperature)} · ${watts(ipu.ipu_power)} (modelled)` : "");
+    // Each on the very element that uses it: inherited, they would restyle every part of the cell.
     setVariable(cell.node, "--load", ipu.utilisation.toFixed(2));
-    setVariable(cell.node, "--fill", Math.min(1, ipu.memory_bytes / ipu.memory_total).toFixed(3));
+    setVariable(cell.load, "--share", ipu.utilisation.toFixed(2));
+    setVariable(cell.fill, "--share", Math.min(1, ipu.memory_bytes / ipu.memory_total).toFixed(2));
   }
 
   // One stop for the tab key; arrows walk from cell to cell as they lie on the screen.
@@ -113,9 +115,10 @@ function makeCell(ipu) {
   const part = (name) => el("span", { class: name });
   const [tag, share, who, memory, sensors] =
     ["tag", "share", "who", "memory-text", "sensors"].map(part);
+  const [load, fill] = [el("i"), el("i")];
   const bars = [
-    el("span", { class: "bar load" }, el("i")),
-    el("span", { class: "bar memory" }, el("i")),
+    el("span", { class: "bar load" }, load),
+    el("span", { class: "bar memory" }, fill),
   ];
   const node = el(
     "button",
@@ -123,7 +126,7 @@ function makeCell(ipu) {
     el("span", { class: "head" }, el("span", { class: "id" }, String(ipu.id)), tag),
     share, who, memory, sensors, ...bars,
   );
-  return { node, tag, share, who, memory, sensors, looks: "" };
+  return { node, tag, share, who, memory, sensors, load, fill, looks: "" };
 }
 
 function holderName(ipu) {

@@ -97,8 +97,9 @@ function renderFrame(snapshot) {
   );
   setText(find("systems"), systems.join(" · ") || "No system can be read");
   setText(find("about"), `softipu ${snapshot.softipu} on ${snapshot.server} · ${snapshot.home}`);
-  const { busy, ipus } = snapshot.totals;
-  setText(document.querySelector("title"), `${busy}/${ipus} IPUs · softipu dashboard`);
+  const { busy, ipus, known } = snapshot.totals;
+  const count = known ? `${busy}/${ipus} IPUs · ` : "";
+  setText(document.querySelector("title"), `${count}softipu dashboard`);
 }
 
 function renderConnection() {

@@ -20,6 +20,9 @@ const COLUMNS = [
   ["executable", "Executable", (one) => one.executable || "–", (one) => one.executable, "long"],
 ];
 
+const NONE = "No attached processes. IPUs light up here as soon as a program attaches to them.";
+const UNREADABLE = "Who holds the IPUs cannot be read.";
+
 export class Processes {
   constructor(root, { onChoose }) {
     this.onChoose = onChoose;
@@ -42,13 +45,14 @@ export class Processes {
   sortBy(key, numeric) {
     const again = this.sort.key === key;
     this.sort = { key, descending: again ? !this.sort.descending : numeric };
-    this.render(this.processes, this.state);
+    if (this.state) this.render(this.processes, this.state);
   }
 
-  render(processes = [], state = {}) {
+  render(processes, state) {
     Object.assign(this, { processes, state });
     this.table.hidden = processes.length === 0;
     this.empty.hidden = processes.length > 0;
+    setText(this.empty, state.snapshot.totals.known ? NONE : UNREADABLE);
     for (const [key, head] of this.heads) {
       const direction = this.sort.descending ? "descending" : "ascending";
       setAttribute(head, "aria-sort", key === this.sort.key ? direction : null);
@@ -82,18 +86,19 @@ export class Processes {
     const chosen = state.process === process.key;
     setAttribute(row.tag, "aria-pressed", String(chosen));
     setAttribute(row.node, "data-chosen", chosen);
-    setVariable(row.node, "--load", process.utilisation.toFixed(2));
+    setVariable(row.bar, "--share", process.utilisation.toFixed(2));
     return row.node;
   }
 
   make(process) {
     const row = { process, texts: [] };
     row.tag = el("button", { type: "button", class: "swatch strip" });
+    row.bar = el("i");
     const cells = COLUMNS.map(([key, title, , , kind]) => {
       const text = el("span", { class: "text" });
       row.texts.push(text);
       const parts = key === "tag" ? [row.tag] : [text];
-      if (key === "load") parts.push(el("span", { class: "bar load" }, el("i")));
+      if (key === "load") parts.push(el("span", { class: "bar load" }, row.bar));
       return el("td", { class: `${key} ${kind}`, "data-title": title }, ...parts);
     });
     row.node = el("tr", {}, ...cells);
