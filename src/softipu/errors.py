@@ -199,6 +199,12 @@ class DatabaseDamaged(SoftIPUError):
     remedy = "Move the file aside and create the partitions again; running programs go on."
 
 
+class RecordUnreadable(SoftIPUError):
+    code = 1307
+    cause = "The holder's record was deleted or damaged, or written by a newer softipu."
+    remedy = "The IPUs are safe, and free once their holder ends; `fuser` on the lock names it."
+
+
 # --- 14xx: partitions and the V-IPU server ---------------------------------------------------
 
 
@@ -274,7 +280,7 @@ class RequestTooLarge(SoftIPUError):
 class UnsafeBind(SoftIPUError):
     code = 1412
     cause = "A server that other machines can reach must not be open to everybody."
-    remedy = "Give --access-key-file (or SOFTIPU_VIPU_ACCESS_KEY), or bind to 127.0.0.1."
+    remedy = "Give --access-key-file FILE with a key in it, or listen on 127.0.0.1."
 
 
 # --- 15xx: commands --------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def _flag(text: str) -> bool:
     raise ValueError("expected 1 or 0")
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
         raise ValueError("expected a port number from 1 to 65535")
     return int(text)
@@ -69,7 +69,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "text": str,
     "path": str,
     "flag": _flag,
-    "port": _port,
+    "port": port_number,
     "index": _index,
     "seconds": _seconds,
     "cpu|cuda": _backend,

@@ -276,7 +276,7 @@ def test_a_damaged_record_is_explained_and_its_ipu_stays_held(
     expect(cell(page, 0)).to_have_attribute("data-state", "held")
     [record] = [path for path in (state / "ipus").glob("*.json") if "telemetry" not in path.name]
     record.write_text("{ half a rec")
-    expect(page.get_by_role("alert")).to_contain_text("SIPU-1304")
+    expect(page.get_by_role("alert")).to_contain_text("SIPU-1307")
     expect(page.get_by_role("alert")).to_contain_text("IPU 0 (198.19.16.1 IPU# 3)")
     expect(cell(page, 0)).to_have_attribute("data-state", "held")
     expect(cell(page, 0).locator(".tag")).to_have_text("?")

@@ -107,7 +107,7 @@ def test_a_missing_record_is_a_problem_only_when_it_lasts(held: IpuStatus) -> No
     assert first.problems == []
     assert first.partitions[0].ipus[0].state == "held"
     second, _ = take([Reading(partition, lost)], [], memory, **NOW)
-    assert [one.code for one in second.problems] == ["SIPU-1304"]
+    assert [one.code for one in second.problems] == ["SIPU-1307"]
 
 
 def test_a_snapshot_becomes_one_line_of_json() -> None:

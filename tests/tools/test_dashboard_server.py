@@ -18,7 +18,6 @@ import pytest
 
 from softipu import errors
 from softipu.tools.dashboard import command
-from softipu.tools.dashboard.guard import host_name, is_loopback_name
 
 MAIN = """
 import sys
@@ -266,19 +265,8 @@ def test_a_key_may_come_from_a_file(serve: Serve, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["", "short", "with space in it", "tab\tinside-it"])
 def test_weak_or_odd_keys_are_refused(key: str) -> None:
-    with pytest.raises(errors.UsageError):
+    with pytest.raises(errors.InvalidSetting):
         command.main(["--access-key", key])
-
-
-def test_hosts_are_told_apart() -> None:
-    assert [host_name(one) for one in ("a:80", "a", "[::1]:8", "[::1]")] == [
-        "a", "a", "[::1]", "[::1]",
-    ]  # fmt: skip
-    assert all(is_loopback_name(one) for one in ("localhost", "127.0.0.9", "[::1]"))
-    assert not any(is_loopback_name(one) for one in ("", "10.0.0.1", "localhost.evil", "0.0.0.0"))
-
-
-# --- how it starts and ends ------------------------------------------------------------------
 
 
 def test_a_taken_port_is_an_error_with_a_way_out(start: Any) -> None:
@@ -351,4 +339,3 @@ def test_addresses_are_printed_as_people_open_them() -> None:
     assert command.address("127.0.0.1", 80, None) == "http://127.0.0.1:80/"
     assert command.address("::1", 80, None) == "http://[::1]:80/"
     assert command.address("box", 80, "a&b#c%20d") == "http://box:80/?key=a%26b%23c%2520d"
-    assert "0.0.0.0" not in command.address("0.0.0.0", 80, KEY)

@@ -71,7 +71,10 @@ def test_a_killed_server_keeps_every_answered_change(tmp_path: Path):
         workers = [Worker(server, number) for number in range(WORKERS)]
         for worker in workers:
             worker.start()
-        time.sleep(random.uniform(0.4, 1.2))
+        # By count, not by time: a busy machine must not make this a test of nothing.
+        wanted, deadline = random.randint(70, 160), time.monotonic() + 30
+        while sum(worker.answers for worker in workers) < wanted and time.monotonic() < deadline:
+            time.sleep(random.uniform(0.0, 0.01))
         server.kill()
         for worker in workers:
             worker.join(30)

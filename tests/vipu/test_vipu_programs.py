@@ -158,15 +158,15 @@ def test_a_slow_or_confused_server_is_an_error(monkeypatch, answer, kind):
 
 def test_a_server_with_a_key_needs_it_from_programs_too(state, tmp_path, monkeypatch):
     key = tmp_path / "key"
-    key.write_text("s3cret\n")
+    key.write_text("s3cret-key\n")
     key.chmod(0o600)
     server = RunningServer("--access-key-file", str(key))
     try:
-        server.client(access_key="s3cret").create_partition(PartitionRequest("p", 4))
+        server.client(access_key="s3cret-key").create_partition(PartitionRequest("p", 4))
         monkeypatch.setenv("IPUOF_VIPU_API_HOST", server.address)
         with pytest.raises(errors.AccessDenied):
             devices.active_partition()
-        monkeypatch.setenv("SOFTIPU_VIPU_ACCESS_KEY", "s3cret")
+        monkeypatch.setenv("SOFTIPU_VIPU_ACCESS_KEY", "s3cret-key")
         assert devices.active_partition().name == "p"
     finally:
         server.close()

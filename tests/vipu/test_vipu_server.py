@@ -214,7 +214,7 @@ def test_with_a_key_every_path_but_health_needs_it(controller):
 
 
 def test_without_a_key_only_its_own_names_are_answered(controller):
-    client = TestClient(make_app(controller, hosts=frozenset({"localhost", "[::1]"})))
+    client = TestClient(make_app(controller, listening_on="127.0.0.1"))
     for host in ("localhost", "LOCALHOST:8090", "[::1]:8090"):
         assert client.get(PARTITIONS, headers={"host": host}).status_code == 200
     for host in ("evil.example", "localhost.evil.example", "evil.example:8090", ""):

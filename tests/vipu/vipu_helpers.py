@@ -88,6 +88,10 @@ def fake_server(answer: Callable[[socket.socket], None]) -> Iterator[RemoteContr
             while b"\r\n\r\n" not in received:
                 received += connection.recv(4096) or b"\r\n\r\n"
             answer(connection)
+            # A body that nobody read would turn the close into a reset, and lose the answer.
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
 
     def accept() -> None:
         while not stopping.is_set():

@@ -20,6 +20,8 @@ _SUBNETS = {
     "bow-pod64": "198.19.64", "bow-pod128": "198.19.128", "bow-pod256": "198.19.255",
 }  # fmt: skip
 
+#: Stands where the name of a V-IPU server would stand.
+EMBEDDED = "embedded"
 FIRST_SERVER_PORT = 50052
 FIRST_RDMA_PORT = 7471
 
@@ -94,6 +96,6 @@ def whole_system(system_name: str) -> Partition:
         name=DEFAULT_PARTITION,
         ipus=tuple(replace(ipu, id=number) for number, ipu in enumerate(found)),
         system=system_name,
-        origin="embedded",
+        origin=EMBEDDED,
         interconnect=system.interconnect,
     )

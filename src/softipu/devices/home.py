@@ -154,10 +154,10 @@ def default_path() -> Path:
     return root / "softipu"
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path | str) -> Any:
     """The decoded file, or None where it is missing, damaged or not ours to read."""
     try:
-        with path.open("rb") as stream:
-            return json.loads(stream.read(_LARGEST_RECORD))
+        with open(path, "rb", buffering=0) as stream:
+            return json.loads(stream.read(_LARGEST_RECORD) or b"")
     except (OSError, ValueError, RecursionError):
         return None

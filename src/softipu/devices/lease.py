@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import random
 import threading
 import time
 import weakref
@@ -148,9 +147,13 @@ def acquire(
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise _busy(home, partition, candidates)
-        # Random pauses keep many waiters from trying in step.
-        time.sleep(min(remaining, pause * random.uniform(0.5, 1.5)))
+        time.sleep(min(remaining, pause * _jitter()))
         pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _jitter() -> float:
+    """0.5 to 1.5, so that many waiters do not try in step; `random` takes long to import."""
+    return 0.5 + os.urandom(1)[0] / 255
 
 
 def reset(home: Home, partition: Partition, ipus: tuple[Ipu, ...]) -> None:

@@ -7,7 +7,6 @@ the boot's id and the pid namespace names one process for ever.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -53,16 +52,29 @@ def _pid_namespace() -> int:
 def here() -> Identity:
     """This process. Not cached: a forked child is another one."""
     pid = os.getpid()
-    return Identity(pid, start_ticks(pid) or 0, _boot_id(), _pid_namespace(), socket.gethostname())
+    return Identity(pid, start_ticks(pid) or 0, _boot_id(), _pid_namespace(), os.uname().nodename)
 
 
-def is_local(who: Identity) -> bool:
-    """Whether this process can see that one at all: same host, boot and pid namespace."""
-    return (who.boot_id, who.pid_namespace) == (_boot_id(), _pid_namespace())
+class Observer:
+    """Judges identities as of one moment: what it found out about a process, it keeps."""
 
+    def __init__(self) -> None:
+        self._boot_id = _boot_id()
+        self._pid_namespace = _pid_namespace()
+        self._host = os.uname().nodename
+        self._alive: dict[Identity, bool] = {}
 
-def is_from_earlier_boot(who: Identity) -> bool:
-    return who.host == socket.gethostname() and who.boot_id != _boot_id()
+    def can_see(self, who: Identity) -> bool:
+        """Whether that process is in sight at all: same boot of the same machine and namespace."""
+        return (who.boot_id, who.pid_namespace) == (self._boot_id, self._pid_namespace)
+
+    def is_gone(self, who: Identity) -> bool:
+        """Whether that process surely does not exist; of one out of sight, nobody can tell."""
+        if not self.can_see(who):
+            return who.host == self._host and who.boot_id != self._boot_id  # an earlier boot
+        if who not in self._alive:
+            self._alive[who] = is_alive(who)
+        return not self._alive[who]
 
 
 def is_alive(who: Identity) -> bool:

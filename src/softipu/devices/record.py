@@ -6,6 +6,7 @@ what does not have the documented form is reported as damaged, never as a wrong 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
@@ -67,28 +68,41 @@ def parse(kind: type[Body], raw: Any) -> Body | None:
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         return None
     values = {}
-    for field in fields(kind):
-        if field.name not in raw:
+    for name, fits in _CHECKS[kind]:
+        if name not in raw:
             continue  # optional fields have defaults; a missing required one fails below
-        value = raw[field.name]
-        if not _fits(field.type, value):
+        value = raw[name]
+        if not fits(value):
             return None
-        values[field.name] = value
+        values[name] = value
     try:
         return kind(**values)
     except TypeError:
         return None
 
 
-def _fits(annotation: Any, value: Any) -> bool:
-    if annotation == "list[int]":
-        return isinstance(value, list) and all(_fits("int", item) for item in value)
-    if annotation == "bool":
-        return isinstance(value, bool)
-    if annotation == "str":
-        return isinstance(value, str) and value.isprintable() and len(value) <= 4096
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    if annotation == "int":
-        return isinstance(value, int) and 0 <= value < 1 << 63
-    return 0 <= value < float("inf")
+def _is_integer(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str and value.isprintable() and len(value) <= 4096
+
+
+_CHECK_OF_TYPE: dict[Any, Callable[[Any], bool]] = {
+    "int": _is_integer,
+    "float": _is_number,
+    "str": _is_text,
+    "bool": lambda value: type(value) is bool,
+    "list[int]": lambda value: type(value) is list and all(map(_is_integer, value)),
+}
+
+
+_CHECKS = {
+    kind: [(field.name, _CHECK_OF_TYPE[field.type]) for field in fields(kind)]
+    for kind in (Record, Counters)
+}

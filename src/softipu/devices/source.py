@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from ..errors import (
     UnknownPartition,
 )
 from . import ipuof
-from .embedded import whole_system
+from .embedded import EMBEDDED, whole_system
 from .home import Home
 from .model import DEFAULT_PARTITION, Partition
 
@@ -50,7 +51,7 @@ def _look(home: Home) -> tuple[Partition, Others]:
     configured = settings.get("IPUOF_CONFIG_PATH")
     if configured is not None:
         return _from_file(Path(configured).expanduser()), tuple
-    if settings.is_set("IPUOF_VIPU_API_HOST"):
+    if _server_is_named():
         return _from_server()
     if settings.is_set("IPUOF_VIPU_API_PARTITION_ID") or settings.is_set("SOFTIPU_SYSTEM"):
         return _embedded(home)
@@ -76,8 +77,8 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
     from .remote import RemoteController, parse_address
 
     named = attributes.get(ipuof.ATTRIBUTE_SERVER)
-    if settings.is_set("IPUOF_VIPU_API_HOST"):
-        server = _server(timeout=None)
+    if _server_is_named():
+        server = _server()
         name = settings.get("IPUOF_VIPU_API_PARTITION_ID") or partition.name
     elif named is not None:
         host, port = parse_address(named)
@@ -98,9 +99,9 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
             "such partition."
         ) from None
     except (ServerUnreachable, ServerTimeout) as error:
-        if settings.is_set("IPUOF_VIPU_API_HOST"):
+        if _server_is_named():
             raise
-        print(f"softipu: warning: {error.what} {path} was used unchecked.", file=sys.stderr)
+        _warn_once(f"{error.what} {path} was used unchecked.")
         return
     if [ipu.key for ipu in theirs.ipus] != [ipu.key for ipu in partition.ipus]:
         raise IpuofDisagrees(
@@ -109,20 +110,30 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
         )
 
 
-def _server(timeout: float | None) -> RemoteController:
+@cache
+def _warn_once(text: str) -> None:
+    print(f"softipu: warning: {text}", file=sys.stderr)
+
+
+def _server_is_named() -> bool:
+    """`vipu --server-version` calls the embedded system by a name, which scripts copy here."""
+    return settings.get("IPUOF_VIPU_API_HOST") not in (None, EMBEDDED)
+
+
+def _server() -> RemoteController:
     from .remote import RemoteController, parse_address
 
     host, port = parse_address(settings.get("IPUOF_VIPU_API_HOST"))
     return RemoteController(
         host,
         port or settings.get("IPUOF_VIPU_API_PORT"),
-        timeout=timeout or settings.get("IPUOF_VIPU_API_TIMEOUT"),
+        timeout=settings.get("IPUOF_VIPU_API_TIMEOUT"),
         access_key=settings.get("SOFTIPU_VIPU_ACCESS_KEY"),
     )
 
 
 def _from_server() -> tuple[Partition, Others]:
-    server = _server(timeout=None)
+    server = _server()
     wanted = settings.get("IPUOF_VIPU_API_PARTITION_ID") or _only_partition(server)
     active = server.partition(wanted, settings.get("IPUOF_VIPU_API_GCD_ID"))
 

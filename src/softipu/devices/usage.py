@@ -10,13 +10,14 @@ import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import arch
 from . import process
-from .home import Home, read_json
+from .home import Home, explained, read_json
 from .model import Ipu, Partition
 from .record import Counters, Record, parse
-from .telemetry import Sensors, model_sensors, session_utilisation, telemetry_path, utilisation
+from .telemetry import Sensors, model_sensors, session_utilisation, utilisation
 
 
 @dataclass(frozen=True)
@@ -46,108 +47,123 @@ def record_path(home: Home, ipu: Ipu) -> Path:
     return home.ipus / f"{ipu.key}.json"
 
 
-def is_held(home: Home, ipu: Ipu) -> bool:
-    try:
-        descriptor = os.open(lock_path(home, ipu), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+class _Look:
+    """One look at many IPUs. Works on plain texts: a pod has hundreds of files to open."""
+
+    def __init__(self, home: Home) -> None:
+        self._folder = str(home.ipus)
+        self.exists = home.exists()
+        self.observer = process.Observer()
+        self.now = process.boot_seconds()
+
+    def is_held(self, ipu: Ipu) -> bool:
+        if not self.exists:
+            return False
+        try:
+            descriptor = os.open(
+                f"{self._folder}/{ipu.key}.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
+    def record(self, ipu: Ipu) -> Record | None:
+        """The record of a held IPU; None if it is damaged, or left by a process now gone."""
+        record = parse(Record, read_json(f"{self._folder}/{ipu.key}.json"))
+        return None if record is None or self.observer.is_gone(record.identity) else record
 
-def believable_record(home: Home, ipu: Ipu) -> Record | None:
-    """The record of an IPU that is held; None if it is damaged, or left by a process now gone."""
-    record = parse(Record, read_json(record_path(home, ipu)))
-    if record is None:
-        return None
-    who = record.identity
-    gone = process.is_local(who) and not process.is_alive(who)
-    return None if gone or process.is_from_earlier_boot(who) else record
+    def counters(self, ipu: Ipu, record: Record) -> Counters | None:
+        found = parse(Counters, read_json(f"{self._folder}/{ipu.key}.telemetry.json"))
+        if found is None or (found.pid, found.start_ticks) != (record.pid, record.start_ticks):
+            return None
+        return found
+
+    def age(self, record: Record) -> float:
+        return max(0.0, self.now - record.since_boot)
 
 
 def has_live_record(home: Home, ipu: Ipu) -> bool:
-    return believable_record(home, ipu) is not None
+    return _Look(home).record(ipu) is not None
 
 
 def status(home: Home, partition: Partition) -> tuple[IpuStatus, ...]:
     """Every IPU of a partition, in order of id."""
-    exists = home.exists()
-    now = process.boot_seconds()
-    found = [_look(home, ipu, exists, now) for ipu in partition.ipus]
-    loads: dict[tuple[str, int], list[float]] = {}
-    for ipu, _, _, _, load, _ in found:
-        loads.setdefault(ipu.board, []).append(load)
+    look = _Look(home)
     system = arch.system(partition.system)
+    with explained(home.ipus):
+        found = [_glance(look, ipu) for ipu in partition.ipus]
+    loads: dict[tuple[str, int], list[float]] = {}
+    for one in found:
+        loads.setdefault(one.ipu.board, []).append(one.load)
     statuses = []
-    for ipu, held, record, counters, load, session in found:
-        board = loads[ipu.board]
+    for one in found:
+        board, record = loads[one.ipu.board], one.record
+        session = 0.0
+        if record is not None and one.counters is not None:
+            session = session_utilisation(one.counters, record, look.now)
         statuses.append(
             IpuStatus(
-                ipu=ipu,
-                held=held,
+                ipu=one.ipu,
+                held=one.held,
                 record=record,
-                local=record is not None and process.is_local(record.identity),
-                counters=counters,
-                seconds_held=_age(record, now),
-                utilisation=load,
+                local=record is not None and look.observer.can_see(record.identity),
+                counters=one.counters,
+                seconds_held=look.age(record) if record is not None else 0.0,
+                utilisation=one.load,
                 session_utilisation=session,
-                sensors=model_sensors(system, sum(board) / len(board), load),
+                sensors=model_sensors(system, sum(board) / len(board), one.load),
             )
         )
     return tuple(statuses)
 
 
-def _look(
-    home: Home, ipu: Ipu, exists: bool, now: float
-) -> tuple[Ipu, bool, Record | None, Counters | None, float, float]:
-    if not exists or not is_held(home, ipu):
-        return ipu, False, None, None, 0.0, 0.0
-    record = believable_record(home, ipu)
-    if record is None:
-        return ipu, True, None, None, 0.0, 0.0
-    counters = parse(Counters, read_json(telemetry_path(home, ipu)))
-    if counters is None or (counters.pid, counters.start_ticks) != (record.pid, record.start_ticks):
-        return ipu, True, record, None, 0.0, 0.0
-    return (
-        ipu, True, record, counters,
-        utilisation(counters, now), session_utilisation(counters, record, now),
-    )  # fmt: skip
+class _Glance(NamedTuple):
+    """What the files of one IPU say, before its board's neighbours are known."""
+
+    ipu: Ipu
+    held: bool
+    record: Record | None = None
+    counters: Counters | None = None
+    load: float = 0.0
 
 
-def _age(record: Record | None, now: float) -> float:
-    return max(0.0, now - record.since_boot) if record is not None else 0.0
+def _glance(look: _Look, ipu: Ipu) -> _Glance:
+    if not look.is_held(ipu):
+        return _Glance(ipu, held=False)
+    record = look.record(ipu)
+    counters = look.counters(ipu, record) if record is not None else None
+    load = utilisation(counters, look.now) if counters is not None else 0.0
+    return _Glance(ipu, True, record, counters, load)
 
 
 def holders(home: Home, ipus: tuple[Ipu, ...]) -> list[str]:
     """Who holds any of these IPUs, one phrase for each process."""
-    by_process: dict[tuple[str, int, int], list[Ipu]] = {}
-    records: dict[tuple[str, int, int], Record] = {}
+    look = _Look(home)
+    held_by: dict[process.Identity, list[Ipu]] = {}
+    records: dict[process.Identity, Record] = {}
     unknown: list[Ipu] = []
-    if not home.exists():
-        return []
     for ipu in ipus:
-        if not is_held(home, ipu):
+        if not look.is_held(ipu):
             continue
-        record = believable_record(home, ipu)
+        record = look.record(ipu)
         if record is None:
             unknown.append(ipu)
             continue
-        who = (record.host, record.pid, record.start_ticks)
-        by_process.setdefault(who, []).append(ipu)
-        records[who] = record
+        held_by.setdefault(record.identity, []).append(ipu)
+        records[record.identity] = record
     phrases = []
-    now = process.boot_seconds()
-    for who, held in by_process.items():
+    for who, held in held_by.items():
         record = records[who]
-        place = "" if process.is_local(record.identity) else f" on {record.host}"
+        place = "" if look.observer.can_see(who) else f" on {record.host}"
         phrases.append(
             f"pid {record.pid}{place} ({record.command}, user {record.user}, for "
-            f"{duration(_age(record, now))}) on {_ids(held)}"
+            f"{duration(look.age(record))}) on {_ids(held)}"
         )
     if unknown:
         phrases.append(f"a process that left no readable record on {_ids(unknown)}")

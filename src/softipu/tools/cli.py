@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from .. import __version__
+from .. import __version__, settings
 from ..errors import NotOnSoftwareIpu, SoftIPUError, UsageError
 
 Main = Callable[[Sequence[str] | None], int]
@@ -44,6 +44,19 @@ class Parser(argparse.ArgumentParser):
         wrong = message.split("unrecognized arguments:")[1].split()[0].split("=")[0]
         close = difflib.get_close_matches(wrong, list(self._option_string_actions), n=1)
         return f"Did you mean {close[0]}? See `{self.prog} --help`." if close else None
+
+
+def port(text: str) -> int:
+    """For `type=`: the port of a server."""
+    try:
+        return settings.port_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def port_or_any(text: str) -> int:
+    """For `type=`: the port to listen on; 0 takes any free one."""
+    return 0 if text == "0" else port(text)
 
 
 class HardwareOnly(argparse.Action):

@@ -102,7 +102,7 @@ PAGES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = cli.Parser(prog="softipu.tools.docs:parser", description="Write or check generated pages.")
+    parser = cli.Parser(prog="softipu.tools.docs", description="Write or check generated pages.")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", type=Path, metavar="DIR")
     action.add_argument("--check", type=Path, metavar="DIR")

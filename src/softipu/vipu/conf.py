@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..devices import ipuof
-from ..errors import IpuofFileMalformed, IpuofFileMissing, SoftIPUError
+from ..errors import SoftIPUError
 
 
 def path_of(partition: str) -> Path:
@@ -58,6 +58,6 @@ def _server_of(config: dict[str, Any]) -> str | None:
 def _is_ours(path: Path, partition: str, server: str | None) -> bool:
     try:
         found, attributes = ipuof.read(path)
-    except (IpuofFileMalformed, IpuofFileMissing, SoftIPUError):
+    except SoftIPUError:
         return False
     return found.name == partition and attributes.get(ipuof.ATTRIBUTE_SERVER) == server

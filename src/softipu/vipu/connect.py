@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from .. import settings
+from ..devices.embedded import EMBEDDED
 from ..devices.remote import DEFAULT_PORT, RemoteController, parse_address
 from ..errors import InvalidSetting
-from .local import ADDRESS as EMBEDDED
 from .local import LocalController
 
 SYSTEM_CONFIG = Path("/etc/vipu/vipu-cli.hcl")
@@ -54,13 +54,10 @@ def _configured_port(config: dict[str, str]) -> int:
     for name in ("VIPU_CLI_API_PORT", "IPUOF_VIPU_API_PORT"):
         if settings.is_set(name):
             return int(settings.get(name))
-    return port_number(config.get("api-port", str(DEFAULT_PORT)))
-
-
-def port_number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
-        raise InvalidSetting(f"{text!r} is not a port number from 1 to 65535.")
-    return int(text)
+    try:
+        return settings.port_number(config.get("api-port", str(DEFAULT_PORT)))
+    except ValueError as error:
+        raise InvalidSetting(f"api-port {config['api-port']!a}: {error}.") from None
 
 
 def _config(path: Path | None) -> dict[str, str]:

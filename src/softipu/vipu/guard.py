@@ -6,13 +6,13 @@ A plain ASGI layer, so that a refused body is never read whole. It knows nothing
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AccessDenied, InvalidRequest, RequestTooLarge, SoftIPUError
+from ..tools import serving
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,11 +36,14 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Guard:
-    """Wraps an application. `hosts` None accepts any Host header, `access_key` None any caller."""
+    """Wraps an application. Without a key any caller is let in, and only under our own names.
+
+    `listening_on` None accepts any Host header: who has the key may call the server as he likes.
+    """
 
     app: App
     access_key: str | None = None
-    hosts: frozenset[str] | None = None
+    listening_on: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -61,26 +64,24 @@ class Guard:
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         """A web page that points its own host name at this machine must not get through."""
-        if self.hosts is None:
+        if self.listening_on is None:
             return
-        named = headers.get(b"host", b"").decode("latin-1").lower()
-        name = named[: named.find("]") + 1] if named.startswith("[") else named.split(":")[0]
-        if name not in self.hosts:
+        name = serving.host_name(headers.get(b"host", b"").decode("latin-1"))
+        if not serving.is_own_name(name, listening_on=self.listening_on):
             raise _Refused(
                 421,
                 InvalidRequest(
                     f"This server is not known as {name[:80]!a}.",
                     cause="Without an access key the server answers to its own names only.",
-                    remedy=f"Use one of: {', '.join(sorted(self.hosts))}.",
+                    remedy=f"Use localhost, 127.0.0.1 or {self.listening_on}.",
                 ),
             )
 
     def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
         if self.access_key is None or path in OPEN_PATHS:
             return
-        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        matches = hmac.compare_digest(given.strip(), self.access_key.encode())
-        if not matches or scheme.lower() != b"bearer":
+        given = headers.get(b"authorization", b"").decode("latin-1")
+        if not serving.has_bearer(given, self.access_key.encode()):
             raise _Refused(
                 401,
                 AccessDenied("The request has no access key, or a wrong one."),

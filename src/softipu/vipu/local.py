@@ -14,7 +14,7 @@ from typing import Any
 from .. import __version__, arch, settings
 from ..devices import ipuof, usage
 from ..devices.controller import Controller
-from ..devices.embedded import whole_system
+from ..devices.embedded import EMBEDDED, whole_system
 from ..devices.entities import (
     ACTIVE,
     DEFAULT_AGENT_PORT,
@@ -28,13 +28,11 @@ from ..devices.home import Home
 from ..devices.model import DEFAULT_PARTITION
 from ..errors import UnknownPartition
 
-ADDRESS = "embedded"
-
 
 class LocalController:
     """Opens the file for each call, for reading where that is enough."""
 
-    address = ADDRESS
+    address = EMBEDDED
 
     def __init__(self, home: Home | None = None) -> None:
         self._home = home or Home()
@@ -55,7 +53,7 @@ class LocalController:
             yield controller
 
     def version(self) -> dict[str, str]:
-        return {"version": __version__, "system": self._system, "server": ADDRESS}
+        return {"version": __version__, "system": self._system, "server": EMBEDDED}
 
     def agents(self) -> tuple[Agent, ...]:
         with self._reading() as controller:

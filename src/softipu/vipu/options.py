@@ -14,17 +14,11 @@ from typing import Any
 from .. import settings
 from ..devices.entities import DEFAULT_AGENT_PORT, SYNC_TYPES
 from ..errors import InvalidSetting
+from ..tools import cli
 from ..tools.cli import Parser
-from .connect import SYSTEM_CONFIG, port_number
+from .connect import SYSTEM_CONFIG
 
 Add = Callable[[Parser], None]
-
-
-def _port(text: str) -> int:
-    try:
-        return port_number(text)
-    except InvalidSetting as error:
-        raise argparse.ArgumentTypeError(error.what.rstrip(".")) from None
 
 
 def _seconds(text: str) -> float:
@@ -46,7 +40,7 @@ def _shared(parser: Parser, *, default: Any = argparse.SUPPRESS) -> None:
         metavar="HOST",
         help="server: host, host:port or http://host:port; `embedded` for the system without one",
     )
-    add("--api-port", type=_port, metavar="PORT", help="port of the server (8090)")
+    add("--api-port", type=cli.port, metavar="PORT", help="port of the server (8090)")
     add(
         "--api-access-key",
         metavar="KEY",
@@ -139,7 +133,7 @@ def _get_partition(parser: Parser) -> None:
 def _create_agent(parser: Parser) -> None:
     _id(parser)
     parser.add_argument("--host", required=True, metavar="H", help="address of the IPU-Machine")
-    parser.add_argument("--port", type=_port, default=DEFAULT_AGENT_PORT, metavar="P")
+    parser.add_argument("--port", type=cli.port, default=DEFAULT_AGENT_PORT, metavar="P")
     parser.add_argument("--system", help="system whose machine it imitates (the controller's own)")
 
 

@@ -96,10 +96,10 @@ def make_app(
     access_key: str | None = None,
     advertised: str = "localhost:8090",
     holders: Holders = nobody,
-    hosts: frozenset[str] | None = None,
+    listening_on: str | None = None,
 ) -> App:
     """The guarded application; `advertised` is the host:port that IPUoF files name."""
-    return Guard(make_api(controller, access_key, advertised, holders), access_key, hosts)
+    return Guard(make_api(controller, access_key, advertised, holders), access_key, listening_on)
 
 
 def make_api(

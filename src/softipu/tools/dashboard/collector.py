@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ... import __version__, arch
 from ...devices import Ipu, IpuStatus, Partition
-from ...errors import SoftIPUError, StateFormat
+from ...errors import RecordUnreadable, SoftIPUError
 from . import snapshot as view
 from .memory import Memory, Rate, next_rate, next_slots, process_key
 
@@ -85,15 +85,10 @@ def _distinct(readings: Sequence[Reading]) -> dict[str, IpuStatus]:
     return {one.ipu.key: one for reading in readings for one in reading.statuses or ()}
 
 
-def _unreadable(ipus: Sequence[Ipu]) -> StateFormat:
+def _unreadable(ipus: Sequence[Ipu]) -> RecordUnreadable:
     ids = ", ".join(f"{ipu.id} ({ipu.host} IPU# {ipu.device_id})" for ipu in ipus[:4])
     more = f" and {len(ipus) - 4} more" if len(ipus) > 4 else ""
-    return StateFormat(
-        f"Held, but without a readable record: IPU {ids}{more}.",
-        cause="The holder's record was deleted or damaged, or a newer softipu wrote it.",
-        remedy="The IPUs stay safe and become free when their holder ends; "
-        "`fuser` on their lock files in the state directory names it.",
-    )
+    return RecordUnreadable(f"Held, but without a readable record: IPU {ids}{more}.")
 
 
 def _partition_view(

@@ -6,19 +6,15 @@ That is imported only once there is something to serve, so `--help` and errors c
 from __future__ import annotations
 
 import argparse
-import errno
-import ipaddress
-import socket
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from ...errors import InvalidSetting, PortInUse, UnsafeBind, UsageError
-from .. import cli
+from ...devices.wire import join_address
+from .. import cli, serving
 
 DEFAULT_PORT = 8484
-SHORTEST_KEY = 8
 LONGEST_HISTORY = 24 * 60
 
 
@@ -34,7 +30,7 @@ def parser() -> cli.Parser:
     )
     result.add_argument(
         "--port",
-        type=_port,
+        type=cli.port_or_any,
         default=DEFAULT_PORT,
         help="port to listen on, 0 for any free one (default: %(default)s)",
     )
@@ -46,6 +42,7 @@ def parser() -> cli.Parser:
     )
     key.add_argument(
         "--access-key-file",
+        type=Path,
         metavar="FILE",
         help="the same, from a file: other users can see command lines",
     )
@@ -69,16 +66,10 @@ def parser() -> cli.Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
-    key = _access_key(options.access_key, options.access_key_file)
-    loopback = is_loopback(options.host, options.port)
-    if key is None and not loopback:
-        raise UnsafeBind(
-            f"Other machines could see the dashboard on {options.host}.",
-            remedy="Give --access-key KEY or --access-key-file FILE, or listen on 127.0.0.1.",
-        )
-    with bound(options.host, options.port) as listener:
+    key = serving.access_key(options.access_key_file, options.access_key)
+    with serving.listen(options.host, options.port, key=key) as listener:
         port = int(listener.getsockname()[1])
-        url = address(options.host, port, key)
+        url = address(serving.public_name(listener), port, key)
 
         def ready() -> None:
             print(f"Dashboard: {url}", flush=True)
@@ -92,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 host=options.host,
                 port=port,
                 access_key=key,
-                loopback_only=loopback,
+                loopback_only=serving.is_local(listener),
                 interval=options.interval,
                 history=options.history,
             ),
@@ -104,88 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def address(host: str, port: int, key: str | None) -> str:
     """The page's address as a person opens it."""
-    try:
-        parsed = ipaddress.ip_address(host)
-        if parsed.is_unspecified:
-            host = socket.gethostname()
-        elif parsed.version == 6:
-            host = f"[{host}]"
-    except ValueError:
-        pass  # a name
-    return f"http://{host}:{port}/" + (f"?key={quote(key, safe='')}" if key else "")
-
-
-def is_loopback(host: str, port: int) -> bool:
-    """Whether only this machine can connect to a server on `host`."""
-    found = _resolve(host, port)
-    return all(ipaddress.ip_address(where[0]).is_loopback for _, where in found)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections from now on."""
-    family, where = _resolve(host, port)[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(f"Port {port} of {host} is taken.") from None
-        raise InvalidSetting(
-            f"The dashboard cannot listen on {host}, port {port}: {error.strerror}.",
-            cause="The address is not one of this machine's, or the port needs more rights.",
-            remedy="Choose another --host, or a --port above 1023.",
-        ) from None
-    listener.set_inheritable(False)
-    return listener
-
-
-def _resolve(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        raise InvalidSetting(
-            f"The host {host!r} cannot be found.",
-            cause="It is neither an address nor a name that this machine knows.",
-            remedy="Give --host an address of this machine, for example 127.0.0.1.",
-        ) from None
-    # "localhost" may mean an IPv6 address too, which many machines cannot listen on.
-    found.sort(key=lambda one: one[0] != socket.AF_INET)
-    return [(family, where) for family, _, _, _, where in found]  # type: ignore[misc]
-
-
-def _access_key(key: str | None, path: str | None) -> str | None:
-    if path is not None:
-        try:
-            key = Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"The access key cannot be read from {path}: {error}.",
-                cause="The file does not exist, is not text, or is not yours to read.",
-            ) from None
-    if key is None:
-        return None
-    if len(key) < SHORTEST_KEY or not key.isprintable() or not key.isascii() or " " in key:
-        raise UsageError(
-            "The access key is not usable.",
-            cause=f"It needs at least {SHORTEST_KEY} visible ASCII characters.",
-            remedy="Make one with: openssl rand -hex 16",
-        )
-    return key
+    return f"http://{join_address(host, port)}/" + (f"?key={quote(key, safe='')}" if key else "")
 
 
 def _open(url: str) -> None:
     import webbrowser
 
     webbrowser.open(url)
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port number from 0 to 65535")
-    return int(text)
 
 
 def _interval(text: str) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import html
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from ...errors import AccessDenied, InvalidRequest, SoftIPUError
+from .. import serving
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -37,24 +37,6 @@ HEADERS = [
 ]
 
 
-def is_loopback_name(host: str) -> bool:
-    """Whether a host as written in a Host header means this machine and no other."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def host_name(header: str) -> str:
-    """A Host header without its port. Any port will do: tunnels give the page other ones."""
-    if header.startswith("["):
-        return header.partition("]")[0] + "]"
-    return header.rpartition(":")[0] if ":" in header else header
-
-
 class Guard:
     def __init__(
         self, app: App, *, key: str | None, port: int, loopback_only: bool, host: str
@@ -62,7 +44,7 @@ class Guard:
         self._app = app
         self._key = key.encode() if key is not None else None
         self._loopback_only = loopback_only
-        self._host = host.lower()
+        self._host = host
         # Cookies are shared by all ports of a host, and two dashboards may run there.
         self._cookie = f"softipu_dashboard_{port}"
 
@@ -98,8 +80,7 @@ class Guard:
     def _host_allowed(self, header: str) -> bool:
         if not self._loopback_only:
             return True  # other machines know this one by names we cannot know; they have the key
-        name = host_name(header).lower()
-        return is_loopback_name(name) or name == self._host
+        return serving.is_own_name(serving.host_name(header), listening_on=self._host)
 
     def _token(self) -> str:
         """What the cookie holds: it opens the page, but does not reveal the key."""
@@ -111,15 +92,14 @@ class Guard:
             morsel = SimpleCookie(header).get(self._cookie)
         except CookieError:
             return False
-        return morsel is not None and _same(morsel.value.encode(), self._token().encode())
+        return morsel is not None and serving.same(morsel.value.encode(), self._token().encode())
 
     def _has_key(self, scope: Scope, headers: dict[bytes, str]) -> bool:
         assert self._key is not None
-        kind, _, credential = headers.get(b"authorization", "").partition(" ")
-        if kind.lower() == "bearer" and _same(credential.strip().encode(), self._key):
+        if serving.has_bearer(headers.get(b"authorization", ""), self._key):
             return True
         query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=16)
-        return any(_same(given.encode(), self._key) for given in query.get("key", [])[:1])
+        return any(serving.same(given.encode(), self._key) for given in query.get("key", [])[:1])
 
     async def _refuse(self, scope: Scope, send: Send, status: int, error: SoftIPUError) -> None:
         if scope["path"].startswith("/api/"):
@@ -129,11 +109,6 @@ class Guard:
         headers = [(b"content-type", kind.encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body.encode()})
-
-
-def _same(given: bytes, expected: bytes) -> bool:
-    # Digests first: comparing texts of different lengths would tell the length.
-    return hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(expected).digest())
 
 
 def _with_headers(send: Send, extra: list[tuple[bytes, bytes]]) -> Send:

@@ -7,10 +7,8 @@ in a snapshot is decided elsewhere.
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,6 +18,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 
 from ...devices import Home
+from .. import serving
 from .feed import Feed
 from .guard import App, Guard
 from .snapshot import encode
@@ -136,20 +135,5 @@ def serve(
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=2,
     )
-    with _signals_end_quietly():
+    with serving.signals_end_quietly():
         Server(config, feed, ready).run(sockets=[listener])
-
-
-@contextlib.contextmanager
-def _signals_end_quietly() -> Iterator[None]:
-    """uvicorn raises the signals it got once more after its end: to be told to stop is no error."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(one, lambda *_: None) for one in wanted]
-    try:
-        yield
-    finally:
-        for one, handler in zip(wanted, before, strict=True):
-            signal.signal(one, handler)
