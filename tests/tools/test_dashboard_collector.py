@@ -12,7 +12,7 @@ import pytest
 
 from softipu import devices
 from softipu.devices import Counters, Home, IpuStatus, Partition
-from softipu.tools.dashboard import bench, reader
+from softipu.tools.dashboard import reader
 from softipu.tools.dashboard.collector import Reading, take
 from softipu.tools.dashboard.feed import Feed
 from softipu.tools.dashboard.history import MOST_POINTS, History, Point
@@ -220,11 +220,3 @@ def test_a_bug_in_the_feed_is_shown_and_the_next_update_works(
     assert feed._latest is not None
     assert feed._latest.sequence == 2
     assert json.loads(feed._latest.body)["problems"][0]["code"] == "SIPU-1000"
-
-
-def test_the_benchmark_measures_real_leases() -> None:
-    cost = bench.update_cost(system="bow-pod16", processes=4, updates=2)
-    assert (cost.ipus, cost.processes) == (16, 4)
-    assert cost.cpu_ms > 0
-    assert cost.bytes > 1000
-    assert "16 IPUs, 4 processes" in str(cost)
