@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,11 +90,11 @@ class Home:
             # A directory shared on purpose (group or world may write) gets files to share.
             self._file_mode = 0o600 | (mode & 0o066 if mode & 0o022 else 0)
             if not exists:
-                # Several processes may be the first at once: each writes a file of its own.
+                # Several threads and processes may be the first at once, each with its own draft.
                 self.write_json(
                     self.path / MARKER,
                     {"format": FORMAT, "made_by": f"softipu {__version__}"},
-                    temporary=f"{MARKER}.{os.getpid()}",
+                    temporary=f"{MARKER}.{os.getpid()}.{threading.get_ident()}",
                 )
             for folder in (self.ipus, self.controllers):
                 with contextlib.suppress(FileExistsError):

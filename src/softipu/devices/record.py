@@ -65,7 +65,7 @@ def dump(body: Record | Counters) -> dict[str, Any]:
 
 def parse(kind: type[Body], raw: Any) -> Body | None:
     """A record or counters from decoded JSON, or None if it is not of the documented form."""
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+    if not isinstance(raw, dict) or not _is_format(raw.get("format")):
         return None
     values = {}
     for name, fits in _CHECKS[kind]:
@@ -79,6 +79,10 @@ def parse(kind: type[Body], raw: Any) -> Body | None:
         return kind(**values)
     except TypeError:
         return None
+
+
+def _is_format(value: Any) -> bool:
+    return type(value) is int and value == FORMAT  # True would equal 1
 
 
 def _is_integer(value: Any) -> bool:
