@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,24 +19,25 @@ from pathlib import Path
 from . import cli
 
 PARTITION = "demo"
+#: Works until its standard input ends. Arguments: number of IPUs, busy share.
 _WORKER = """
-import sys, time
+import select, sys
 from softipu import devices
-ipus, seconds, load = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+ipus, load = int(sys.argv[1]), float(sys.argv[2])
 with devices.attach(ipus, timeout=30, command=f"worker-{ipus}-ipus") as lease:
     lease.describe(executable="demo", memory_bytes=int(load * 600e6))
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.1)
+    print("attached", flush=True)
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
         lease.telemetry.add(busy_seconds=0.1 * load, cycles=int(0.1 * load * 1.85e9),
                             host_bytes_in=int(load * 4e8), host_bytes_out=int(load * 1e7))
 """
+_WORKERS = ((8, 0.9), (4, 0.6), (2, 0.3), (1, 0.05))
 
 
 def parser() -> cli.Parser:
     result = cli.Parser(prog="softipu demo", description="Show a POD16 at work, with its tools.")
     add = result.add_argument
-    add("--seconds", type=float, default=6.0, help="how long the processes work (default 6)")
+    add("--seconds", type=float, default=3.0, help="how long the processes work (default 3)")
     add("--serve", action="store_true", help="keep the dashboard open until Ctrl-C")
     return result
 
@@ -67,20 +69,15 @@ def _show(environment: dict[str, str], seconds: float, *, serve: bool) -> int:
     _step(environment, "vipu", "list", "partitions")
     with _dashboard(environment) as address:
         print(f"\nDashboard: {address}\n")
-        workers = [
-            subprocess.Popen(
-                [sys.executable, "-c", _WORKER, str(ipus), str(seconds), str(load)],
-                env=environment,
-            )
-            for ipus, load in ((8, 0.9), (4, 0.6), (2, 0.3), (1, 0.05))
-        ]
-        time.sleep(min(2.0, seconds / 2))
+        workers = [_start_worker(environment, ipus, load) for ipus, load in _WORKERS]
+        time.sleep(seconds)
         _step(environment, "gc-monitor")
         print("\nOne of the processes is killed with SIGKILL; its IPUs are free at once:")
         workers[1].kill()
         workers[1].wait()
         _step(environment, "gc-monitor", "--no-card-info")
-        statuses = [worker.wait() for worker in workers]
+        for worker in workers:
+            worker.communicate()
         print("\nThe others have ended and detached:")
         _step(environment, "gc-monitor", "--no-card-info")
         if serve:
@@ -89,10 +86,24 @@ def _show(environment: dict[str, str], seconds: float, *, serve: bool) -> int:
                 while True:
                     time.sleep(3600)
     _step(environment, "vipu", "remove", "partition", PARTITION)
-    failed = [status for status in statuses if status not in (0, -9)]
+    failed = [worker for worker in workers if worker.returncode not in (0, -signal.SIGKILL)]
     print("\nDone." if not failed else f"\n{len(failed)} processes failed.")
     print("Next: `softipu demo --serve` keeps the dashboard open; `softipu doctor` checks all.")
     return 1 if failed else 0
+
+
+def _start_worker(environment: dict[str, str], ipus: int, load: float) -> subprocess.Popen[str]:
+    """Start a process that holds IPUs; returns once it does."""
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _WORKER, str(ipus), str(load)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    return worker
 
 
 def _step(environment: dict[str, str], tool: str, *arguments: str) -> None:
