@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -90,14 +92,17 @@ def test_a_bad_port_names_the_variable(monkeypatch, port):
 # --- partitions made on the embedded system ---------------------------------------------------
 
 
-def embedded_controller() -> Controller:
+@pytest.fixture
+def controller() -> Iterator[Controller]:
+    """The one that `vipu` uses on the embedded system."""
     home = Home()
     home.prepare()
-    return Controller(home.controllers / "bow-pod16.sqlite", system="bow-pod16")
+    path = home.controllers / "bow-pod16.sqlite"
+    with contextlib.closing(Controller(path, system="bow-pod16")) as opened:
+        yield opened
 
 
-def test_partitions_made_with_vipu_replace_the_whole_system():
-    controller = embedded_controller()
+def test_partitions_made_with_vipu_replace_the_whole_system(controller):
     controller.create_partition(PartitionRequest("b", size=4, reconfigurable=True))
     controller.create_partition(PartitionRequest("a", size=8, reconfigurable=True))
     assert [one.name for one in devices.partitions()] == ["a", "b"]
@@ -105,23 +110,22 @@ def test_partitions_made_with_vipu_replace_the_whole_system():
         assert lease.partition.name == "a"
 
 
-def test_the_partition_variable_chooses_one(monkeypatch):
-    controller = embedded_controller()
+def test_the_partition_variable_chooses_one(controller, monkeypatch):
     controller.create_partition(PartitionRequest("a", size=4, reconfigurable=True))
     controller.create_partition(PartitionRequest("b", size=4, reconfigurable=True))
     monkeypatch.setenv("IPUOF_VIPU_API_PARTITION_ID", "b")
     assert [one.name for one in devices.partitions()] == ["b", "a"]
 
 
-def test_an_unknown_partition_is_an_error_that_lists_the_others(monkeypatch):
-    embedded_controller().create_partition(PartitionRequest("a", size=4))
+def test_an_unknown_partition_is_an_error_that_lists_the_others(controller, monkeypatch):
+    controller.create_partition(PartitionRequest("a", size=4))
     monkeypatch.setenv("IPUOF_VIPU_API_PARTITION_ID", "nope")
     with pytest.raises(UnknownPartition, match="'nope'.*has: a"):
         devices.active_partition()
 
 
-def test_a_partition_that_is_not_reconfigurable_is_one_device():
-    embedded_controller().create_partition(PartitionRequest("a", size=4))
+def test_a_partition_that_is_not_reconfigurable_is_one_device(controller):
+    controller.create_partition(PartitionRequest("a", size=4))
     with pytest.raises(NotReconfigurable, match="1 of the 4"):
         devices.attach(1)
     with pytest.raises(NotReconfigurable):
@@ -130,8 +134,7 @@ def test_a_partition_that_is_not_reconfigurable_is_one_device():
         assert lease.ids == (0, 1, 2, 3)
 
 
-def test_partitions_share_leases_with_other_views_of_the_same_ipus():
-    controller = embedded_controller()
+def test_partitions_share_leases_with_other_views_of_the_same_ipus(controller):
     controller.create_partition(PartitionRequest("a", size=4, reconfigurable=True))
     with devices.attach(4):
         held = [s.ipu.key for s in devices.status(whole_system("bow-pod16")) if s.held]
