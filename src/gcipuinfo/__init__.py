@@ -59,6 +59,8 @@ class gcipuinfo:
 
     def __init__(self, mode: DeviceDiscoveryMode = DiscoverActivePartitionIPUs) -> None:
         global _mode_in_use
+        if not isinstance(mode, DeviceDiscoveryMode):
+            raise TypeError(f"a DeviceDiscoveryMode is expected, not {mode!r}")
         if _mode_in_use not in (None, mode):
             # The real library discovers once per process; scripts must not depend on more.
             raise RuntimeError(
@@ -74,8 +76,8 @@ class gcipuinfo:
     def updateData(self) -> bool:
         """Take a new snapshot."""
         home = devices.Home()
-        found = devices.partitions(home)
-        shown = found if self._mode is DiscoverAllPartitionIPUs else found[:1]
+        active_only = self._mode is DiscoverActivePartitionIPUs
+        shown = devices.partitions(home, active_only=active_only)
         self._devices = [
             ipu_attributes(partition, status)
             for partition in shown
@@ -102,8 +104,8 @@ class gcipuinfo:
 
     def getNamedAttributeForDevice(self, device_id: int, label: str) -> str:
         self._refresh()
-        if not 0 <= device_id < len(self._devices):
-            raise IndexError(f"there is no IPU {device_id}; ids are 0 to {len(self._devices) - 1}")
+        if not isinstance(device_id, int) or not 0 <= device_id < len(self._devices):
+            raise IndexError(f"no IPU {device_id!r}; ids are 0 to {len(self._devices) - 1}")
         return self._devices[device_id].get(label, "N/A")
 
     def _refresh(self) -> None:

@@ -310,6 +310,12 @@ class UsageError(SoftIPUError):
     remedy = "Add --help to see what the command takes."
 
 
+class OutputFailed(SoftIPUError):
+    code = 1506
+    cause = "The disk is full, or whoever read the output went away."
+    remedy = "Free some space, or send the output elsewhere."
+
+
 class SelfTestFailed(SoftIPUError):
     code = 1505
     cause = "A check of `softipu doctor` did not pass."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .errors import InvalidSetting
@@ -124,6 +125,15 @@ def get(name: str, environ: Mapping[str, str] | None = None) -> Any:
     row = SETTINGS[name]
     text = (os.environ if environ is None else environ).get(name, "")
     return row.default if text == "" else row.parse(text)
+
+
+def expanded(name: str) -> Path:
+    """The path in a variable, with `~` and `~user` resolved."""
+    text = str(get(name))
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InvalidSetting(f"{name}={text!r}: there is no such user.") from None
 
 
 def is_set(name: str, environ: Mapping[str, str] | None = None) -> bool:

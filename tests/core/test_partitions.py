@@ -232,7 +232,7 @@ def broken(**changes: object) -> dict:
         (foreign_config() | {"attributes": []}, "attributes"),
         (foreign_config() | {"attributes": {"GCD Id": "x"}}, "GCD Id"),
         (foreign_config() | {"attributes": {"IPU version": "ipu9"}}, "ipu9"),
-        (foreign_config() | {"attributes": {"Num Replicas": 1}}, "object of strings"),
+        (foreign_config() | {"attributes": {"Num Replicas": 1}}, "object of short texts"),
     ],
 )
 def test_a_malformed_file_says_where_it_is_wrong(tmp_path, monkeypatch, config, complaint):

@@ -46,7 +46,7 @@ def test_the_only_partition_needs_no_name(use_server):
 def test_no_or_several_partitions_must_be_chosen_from(use_server, names):
     for name in names:
         create(use_server, name)
-    with pytest.raises(errors.AmbiguousPartition, match=", ".join(names) or "none"):
+    with pytest.raises(errors.AmbiguousPartition, match=", ".join(names) or "no partition"):
         devices.active_partition()
 
 

@@ -37,9 +37,10 @@ __all__ = [
 ]
 
 
-def partitions(home: Home | None = None) -> tuple[Partition, ...]:
+def partitions(home: Home | None = None, *, active_only: bool = False) -> tuple[Partition, ...]:
     """All partitions that this environment can see, the active one first."""
-    return _partitions(home or Home())
+    home = home or Home()
+    return (_active_partition(home),) if active_only else _partitions(home)
 
 
 def active_partition(home: Home | None = None) -> Partition:

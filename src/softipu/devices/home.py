@@ -29,7 +29,7 @@ from ..errors import (
 FORMAT = 1
 MARKER = "softipu-state.json"
 _TEMPORARY = ".softipu-"
-_LARGEST_RECORD = 1 << 20
+LARGEST_RECORD = 1 << 20
 
 
 @contextlib.contextmanager
@@ -107,24 +107,27 @@ class Home:
 
     def _check_marker(self) -> None:
         with explained(self.path / MARKER):
-            (self.path / MARKER).open().close()  # not readable is not the same as damaged
-        marker = read_json(self.path / MARKER)
+            text = read_plain_file(self.path / MARKER, LARGEST_RECORD)  # unreadable is not damaged
+        marker = _decoded(text)
         if not isinstance(marker, dict) or marker.get("format") != FORMAT:
             raise StateFormat(
                 f"{self.path / MARKER} does not say format {FORMAT}, the one this softipu knows."
             )
 
-    def open_lock(self, path: Path) -> int:
-        """A file descriptor to lock; the file is made if needed and never removed."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    def make_lock(self, path: Path) -> None:
+        """Make a lock file, unless somebody else just did; it is never removed."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            return os.open(path, flags & ~os.O_CREAT)
-        except FileNotFoundError:
             descriptor = os.open(path, flags, self._file_mode)
+        except FileExistsError:
+            if path.is_symlink():  # to nowhere: we must not make a file there
+                raise OSError(errno.ELOOP, "not a plain file") from None
+            return
+        try:
             if self._file_mode != 0o600:
-                with contextlib.suppress(PermissionError):  # another user made it first
-                    os.fchmod(descriptor, self._file_mode)
-            return descriptor
+                os.fchmod(descriptor, self._file_mode)
+        finally:
+            os.close(descriptor)
 
     def write_json(self, path: Path, body: dict[str, Any], temporary: str | None = None) -> None:
         """Replace a file whole: readers see the old text or the new one, never a part.
@@ -149,16 +152,55 @@ class Home:
 def default_path() -> Path:
     configured = settings.get("SOFTIPU_HOME")
     if configured is not None:
-        return Path(configured).expanduser().absolute()
+        return settings.expanded("SOFTIPU_HOME").absolute()
     base = settings.get("XDG_STATE_HOME")
-    root = Path(base) if base and os.path.isabs(base) else Path.home() / ".local" / "state"
-    return root / "softipu"
+    if base and os.path.isabs(base):
+        return Path(base) / "softipu"
+    user = user_home()
+    if user is None:
+        raise StateUnusable(
+            "There is no home directory to keep state in.",
+            cause="HOME is not set, and the system does not know this user.",
+            remedy="Set SOFTIPU_HOME (or HOME) to a directory of yours.",
+        )
+    return user / ".local" / "state" / "softipu"
+
+
+def user_home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def read_json(path: Path | str) -> Any:
     """The decoded file, or None where it is missing, damaged or not ours to read."""
     try:
-        with open(path, "rb", buffering=0) as stream:
-            return json.loads(stream.read(_LARGEST_RECORD) or b"")
-    except (OSError, ValueError, RecursionError):
+        return _decoded(read_plain_file(path, LARGEST_RECORD))
+    except OSError:
         return None
+
+
+def _decoded(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_plain_file(path: Path | str, most: int) -> bytes:
+    """Up to `most` bytes of a regular file; a pipe or device would block, and is refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        parts = []
+        while most > 0:
+            part = os.read(descriptor, min(most, 1 << 16))
+            if not part:
+                break
+            parts.append(part)
+            most -= len(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)

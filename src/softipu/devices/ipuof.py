@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import arch, settings
 from ..errors import IpuofFileMalformed, IpuofFileMissing
+from .home import read_plain_file
 from .model import Ipu, Partition
 
 ATTRIBUTE_SYSTEM = "softipu System"
@@ -28,8 +29,7 @@ _LARGEST_FILE = 4 << 20
 def read(path: Path) -> tuple[Partition, dict[str, str]]:
     """The partition in a file, and the file's attributes."""
     try:
-        with path.open("rb") as stream:
-            text = stream.read(_LARGEST_FILE + 1)
+        text = read_plain_file(path, _LARGEST_FILE + 1)
     except FileNotFoundError:
         raise IpuofFileMissing(f"The IPUoF file {path} does not exist.") from None
     except OSError as error:
@@ -52,10 +52,11 @@ def parse(config: Any, *, where: str, name: str, origin: str) -> tuple[Partition
     if not isinstance(config, dict) or not isinstance(config.get("devices"), list):
         raise IpuofFileMalformed(f'{where}: expected an object with a list "devices".')
     attributes = config.get("attributes", {})
-    if not isinstance(attributes, dict) or not all(
-        isinstance(value, str) for value in attributes.values()
-    ):
-        raise IpuofFileMalformed(f'{where}: "attributes" must be an object of strings.')
+    if not isinstance(attributes, dict) or not all(map(_is_plain_text, attributes.values())):
+        raise IpuofFileMalformed(f'{where}: "attributes" must be an object of short texts.')
+    name = attributes.get(ATTRIBUTE_PARTITION, name)
+    if not name or not _is_plain_text(name):
+        raise IpuofFileMalformed(f"{where!a}: {name[:80]!a} cannot be the name of a partition.")
     if not config["devices"]:
         raise IpuofFileMalformed(f"{where}: the list of devices is empty.")
     system = _system_of(attributes, where)
@@ -66,7 +67,7 @@ def parse(config: Any, *, where: str, name: str, origin: str) -> tuple[Partition
             raise IpuofFileMalformed(f"{where}: device {ipu.key} is listed twice.")
         seen.add(ipu.key)
     partition = Partition(
-        name=attributes.get(ATTRIBUTE_PARTITION, name),
+        name=name,
         ipus=ipus,
         system=system,
         origin=origin,
@@ -99,7 +100,7 @@ def _number(attributes: dict[str, str], key: str, default: int | None, where: st
     text = attributes.get(key)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise IpuofFileMalformed(f'{where}: attribute "{key}" is {text!r}, not a number.')
     return int(text)
 
@@ -137,9 +138,14 @@ def _integer(entry: dict[str, Any], key: str, default: int | None, place: str) -
 
 def _text(entry: dict[str, Any], key: str, place: str) -> str:
     value = entry.get(key, "")
-    if not isinstance(value, str):
-        raise IpuofFileMalformed(f'{place}: "{key}" is {value!r}, not a text.')
-    return value
+    if not _is_plain_text(value):
+        raise IpuofFileMalformed(f'{place}: "{key}" is not a short text.')
+    return str(value)
+
+
+def _is_plain_text(value: Any) -> bool:
+    """Texts from a file end up in tables, terminals and file records: no control characters."""
+    return isinstance(value, str) and value.isprintable() and len(value) <= 256
 
 
 def build(partition: Partition, *, server: str | None = None) -> dict[str, Any]:

@@ -8,45 +8,46 @@ two processes could then lock two files of the same name.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 import threading
 import time
 import weakref
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
 from .. import settings
-from ..errors import DevicesBusy, LeaseClosed
+from ..errors import DevicesBusy, InvalidRequest, LeaseClosed
 from . import process, usage
 from .home import Home, explained
 from .model import Device, Ipu, Partition
-from .record import Record, dump
+from .record import Record, complaint, dump
 from .telemetry import Telemetry, telemetry_path
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 #: Somebody who holds the lock for longer than this without a record really holds it.
 _SETTLING_SECONDS = 0.02
 
-_open_leases: weakref.WeakSet[Lease] = weakref.WeakSet()
-
 
 class Lease:
-    """A held device. Release it, use it as a context manager, or just end the process."""
+    """A held device. Release it, use it as a context manager, drop it, or end the process."""
 
     def __init__(
-        self, home: Home, partition: Partition, device: Device, locks: list[int], record: Record
+        self, home: Home, partition: Partition, device: Device, locks: list[FileIO], record: Record
     ) -> None:
         self._home = home
         self.partition = partition
         self.device = device
         self._locks = locks
         self._record = record
+        self._records_removed = False
         self._mutex = threading.Lock()
         self.telemetry = Telemetry(home, device.ipus, record)
-        _open_leases.add(self)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -54,7 +55,8 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        return bool(self._locks)
+        """Whether this process holds the IPUs; a forked child of the holder does not."""
+        return self._record.pid == os.getpid() and bool(self._locks)
 
     @property
     def record(self) -> Record:
@@ -62,37 +64,37 @@ class Lease:
 
     def describe(self, *, executable: str | None = None, memory_bytes: int | None = None) -> None:
         """Tell the tools what runs here and how much memory it takes on each IPU."""
+        if not self.held:
+            raise LeaseClosed(f"The lease of device {self.device.id} is closed.")
         with self._mutex:
-            if not self.held:
-                raise LeaseClosed(f"The lease of device {self.device.id} is closed.")
-            self._record = replace(
+            described = replace(
                 self._record,
                 executable=self._record.executable if executable is None else executable,
                 memory_bytes=self._record.memory_bytes if memory_bytes is None else memory_bytes,
             )
-            _write_records(self._home, self.device, self._record)
+            _write_records(self._home, self.device, described)
+            self._record = described
 
     def release(self) -> None:
-        """Give the IPUs back. Releasing twice is allowed; a forked child releases nothing."""
+        """Give the IPUs back. Releasing twice is allowed; a forked child releases nothing.
+
+        May be interrupted at any point (Ctrl-C) and called again: each step can be repeated.
+        """
+        if not self.held:
+            return
         with self._mutex:
-            locks, self._locks = self._locks, []
-            if not locks:
-                return
             self.telemetry.close()
             # Records go before the locks: the next holder's record must never be deleted.
-            for ipu in self.device.ipus:
-                with contextlib.suppress(OSError):  # stale records are recognised, so not fatal
-                    usage.record_path(self._home, ipu).unlink()
-            for descriptor in locks:
-                os.close(descriptor)
+            if not self._records_removed:
+                for ipu in self.device.ipus:
+                    with contextlib.suppress(OSError):  # stale records are recognised: not fatal
+                        usage.record_path(self._home, ipu).unlink(missing_ok=True)
+                self._records_removed = True
+            _close_all(self._locks)
+            self._locks = []
 
-    def _forget_in_child(self) -> None:
-        """Drop a forked child's copies, or the lease would outlive the parent that holds it."""
-        locks, self._locks = self._locks, []
-        for descriptor in locks:
-            os.close(descriptor)  # does not unlock: the parent's descriptor is still open
-        self.telemetry.abandon()
-        self._mutex = threading.Lock()
+    def __del__(self) -> None:
+        self.release()
 
     def __enter__(self) -> Lease:
         return self
@@ -106,12 +108,37 @@ class Lease:
         self.release()
 
 
-def _forget_all_in_child() -> None:
-    for lease in list(_open_leases):
-        lease._forget_in_child()
+# Locks are file objects, not numbers: one that is dropped by an exception at any point, Ctrl-C
+# included, closes itself. A forked child closes all that its parent had open, or an IPU would stay
+# held after the parent's death; `_forking` keeps a fork from happening while one is being opened.
+_locks_of_process: weakref.WeakSet[FileIO] = weakref.WeakSet()
+_forking = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forget_all_in_child)
+def _close_all_in_child() -> None:
+    global _forking
+    for lock in list(_locks_of_process):
+        lock.close()  # does not unlock: the parent's descriptor is still open
+    _locks_of_process.clear()
+    _forking = threading.RLock()
+
+
+os.register_at_fork(
+    before=lambda: _forking.acquire() and None,
+    after_in_parent=lambda: _forking.release(),
+    after_in_child=_close_all_in_child,
+)
+
+
+def _open_lock(home: Home, path: Path) -> FileIO:
+    while True:
+        try:
+            with _forking:
+                lock = FileIO(path, "r+")
+                _locks_of_process.add(lock)
+            return lock
+        except FileNotFoundError:
+            home.make_lock(path)
 
 
 def acquire(
@@ -128,6 +155,8 @@ def acquire(
     Waits up to `timeout` seconds (0: not at all, inf: for ever) and then raises DevicesBusy, which
     says who holds the IPUs.
     """
+    if not timeout >= 0:  # refuses NaN too
+        raise InvalidRequest(f"timeout={timeout!r} is not a number of seconds from 0.")
     if device is not None:
         wanted = partition.device(device)
         # Refuses parts of a partition that is not reconfigurable, as for a count.
@@ -172,60 +201,66 @@ def reset(home: Home, partition: Partition, ipus: tuple[Ipu, ...]) -> None:
             _close_all(locks)
 
 
-def _try_lock(home: Home, device: Device) -> list[int] | None:
+def _try_lock(home: Home, device: Device) -> list[FileIO] | None:
     """Lock all IPUs of a device or none."""
-    locks: list[int] = []
+    locks: list[FileIO] = []
     try:
         for ipu in device.ipus:
-            descriptor = _lock_one(home, ipu)
-            if descriptor is None:
+            lock = _lock_one(home, ipu)
+            if lock is None:
                 _close_all(locks)
                 return None
-            locks.append(descriptor)
+            locks.append(lock)
     except BaseException:
         _close_all(locks)
         raise
     return locks
 
 
-def _close_all(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
+def _close_all(locks: list[FileIO]) -> None:
+    for lock in locks:
+        if not lock.closed:
+            # A child that is about to exec may have a copy that a close would leave locked.
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            lock.close()
 
 
-def _lock_one(home: Home, ipu: Ipu) -> int | None:
+def _lock_one(home: Home, ipu: Ipu) -> FileIO | None:
     path = usage.lock_path(home, ipu)
     give_up = time.monotonic() + _SETTLING_SECONDS
     while True:
-        descriptor = home.open_lock(path)
+        lock = _open_lock(home, path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
+            lock.close()
             # Monitors lock for microseconds to look; only a holder has a record.
             if time.monotonic() > give_up or usage.has_live_record(home, ipu):
                 return None
             time.sleep(0.0005)
             continue
-        except BaseException:
-            os.close(descriptor)
+        try:
+            if _is_still_named(lock, path):
+                return lock
+        except OSError:
+            lock.close()
             raise
-        if _same_file(descriptor, path):
-            return descriptor
-        os.close(descriptor)  # somebody deleted the file under us: lock the new one
+        lock.close()  # somebody deleted the file under us: lock the new one
 
 
-def _same_file(descriptor: int, path: Path) -> bool:
+def _is_still_named(lock: FileIO, path: Path) -> bool:
     try:
-        named = os.stat(path)
+        named = os.lstat(path)
     except FileNotFoundError:
         return False
-    mine = os.fstat(descriptor)
+    if not stat.S_ISREG(named.st_mode):
+        raise OSError(errno.ELOOP, "not a plain file")
+    mine = os.fstat(lock.fileno())
     return (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _describe(
-    home: Home, partition: Partition, device: Device, locks: list[int], command: str | None
+    home: Home, partition: Partition, device: Device, locks: list[FileIO], command: str | None
 ) -> Lease:
     who = process.here()
     uid = os.getuid()
@@ -255,6 +290,9 @@ def _describe(
 
 def _write_records(home: Home, device: Device, record: Record) -> None:
     body = dump(record)
+    problem = complaint(record)
+    if problem is not None:
+        raise InvalidRequest(f"A lease cannot be described so: {problem}.")
     for ipu in device.ipus:
         path = usage.record_path(home, ipu)
         with explained(path):

@@ -92,17 +92,17 @@ class Partition:
 
     def device(self, device_id: int) -> Device:
         """The device with this id, or an error that says which ids there are."""
-        if not 0 <= device_id < len(self.devices):
+        if type(device_id) is not int or not 0 <= device_id < len(self.devices):
             raise NoSuchDevice(
-                f"Device id {device_id} does not exist in partition {self.name}, "
+                f"Device id {device_id!r} does not exist in partition {self.name}, "
                 f"whose ids are 0 to {len(self.devices) - 1}."
             )
         return self.devices[device_id]
 
     def groups(self, count: int) -> tuple[Device, ...]:
         """The attachable devices with exactly `count` IPUs, in order of id."""
-        if not is_power_of_two(count):
-            raise InvalidIpuCount(f"{count} IPUs were asked for, which is not a power of two.")
+        if type(count) is not int or not is_power_of_two(count):
+            raise InvalidIpuCount(f"{count!r} IPUs were asked for, which is not a power of two.")
         if count > len(self.ipus):
             raise NotEnoughIpus(
                 f"{count} IPUs were asked for, but partition {self.name} has {len(self.ipus)}."

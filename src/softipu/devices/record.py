@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from .process import Identity
 
 FORMAT = 1
+#: Times and durations end before the year 9999, with which calendars end.
+LATEST_SECOND = 2.5e11
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def parse(kind: type[Body], raw: Any) -> Body | None:
     """A record or counters from decoded JSON, or None if it is not of the documented form."""
     if not isinstance(raw, dict) or not _is_format(raw.get("format")):
         return None
-    values = {}
+    values: dict[str, Any] = {}
     for name, fits in _CHECKS[kind]:
         if name not in raw:
             continue  # optional fields have defaults; a missing required one fails below
@@ -90,7 +92,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < float("inf")
+    return type(value) in (int, float) and 0 <= value < LATEST_SECOND
 
 
 def _is_text(value: Any) -> bool:
@@ -110,3 +112,11 @@ _CHECKS = {
     kind: [(field.name, _CHECK_OF_TYPE[field.type]) for field in fields(kind)]
     for kind in (Record, Counters)
 }
+
+
+def complaint(body: Record | Counters) -> str | None:
+    """What is wrong with a value that readers would refuse, or None if all is well."""
+    for name, fits in _CHECKS[type(body)]:
+        if not fits(getattr(body, name)):
+            return f"{name}={getattr(body, name)!a:.80} is not allowed (docs/lease-format.md)"
+    return None

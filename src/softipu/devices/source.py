@@ -6,25 +6,29 @@ The first that applies wins: IPUOF_CONFIG_PATH; IPUOF_VIPU_API_HOST; IPUOF_VIPU_
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import arch, settings
 from ..errors import (
+    AccessDenied,
     AmbiguousPartition,
     IpuofDisagrees,
+    ServerNonsense,
     ServerTimeout,
     ServerUnreachable,
     UnknownPartition,
 )
 from . import ipuof
 from .embedded import EMBEDDED, whole_system
-from .home import Home
+from .entities import PartitionInfo
+from .home import Home, user_home
 from .model import DEFAULT_PARTITION, Partition
+from .placement import as_partition
 
 if TYPE_CHECKING:
     from .remote import RemoteController
@@ -48,9 +52,8 @@ def active_partition(home: Home) -> Partition:
 
 def _look(home: Home) -> tuple[Partition, Others]:
     """The active partition, and a way to get the others, which programs never need."""
-    configured = settings.get("IPUOF_CONFIG_PATH")
-    if configured is not None:
-        return _from_file(Path(configured).expanduser()), tuple
+    if settings.is_set("IPUOF_CONFIG_PATH"):
+        return _from_file(settings.expanded("IPUOF_CONFIG_PATH")), tuple
     if _server_is_named():
         return _from_server()
     if settings.is_set("IPUOF_VIPU_API_PARTITION_ID") or settings.is_set("SOFTIPU_SYSTEM"):
@@ -62,8 +65,16 @@ def _look(home: Home) -> tuple[Partition, Others]:
 
 
 def _configuration_files() -> Iterator[Path]:
-    for folder in (Path.home() / ".ipuof.conf.d", _SYSTEM_WIDE):
-        yield from sorted(folder.glob("*.conf"))
+    user = user_home()
+    for folder in ([] if user is None else [user / ".ipuof.conf.d"]) + [_SYSTEM_WIDE]:
+        try:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".conf"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            _warn_once(f"{folder} cannot be read ({error.strerror}): none of its files is used.")
+            continue
+        yield from (folder / name for name in names)
 
 
 def _from_file(path: Path) -> Partition:
@@ -73,7 +84,10 @@ def _from_file(path: Path) -> Partition:
 
 
 def _check_against_server(path: Path, partition: Partition, attributes: dict[str, str]) -> None:
-    """A file that its server contradicts is an error; a server that is gone only a warning."""
+    """A file that its server contradicts is an error; one that cannot be asked only a warning.
+
+    The user's access key is not sent there: a file from somewhere may name any host as its server.
+    """
     from .remote import RemoteController, parse_address
 
     named = attributes.get(ipuof.ATTRIBUTE_SERVER)
@@ -86,7 +100,6 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
             host,
             port or settings.get("IPUOF_VIPU_API_PORT"),
             timeout=_CHECK_SECONDS,
-            access_key=settings.get("SOFTIPU_VIPU_ACCESS_KEY"),
         )
         name = partition.name
     else:
@@ -98,7 +111,7 @@ def _check_against_server(path: Path, partition: Partition, attributes: dict[str
             f"{path} describes partition {name}, but the V-IPU server {server.address} has no "
             "such partition."
         ) from None
-    except (ServerUnreachable, ServerTimeout) as error:
+    except (ServerUnreachable, ServerTimeout, ServerNonsense, AccessDenied) as error:
         if _server_is_named():
             raise
         _warn_once(f"{error.what} {path} was used unchecked.")
@@ -135,24 +148,35 @@ def _server() -> RemoteController:
 def _from_server() -> tuple[Partition, Others]:
     server = _server()
     wanted = settings.get("IPUOF_VIPU_API_PARTITION_ID") or _only_partition(server)
-    active = server.partition(wanted, settings.get("IPUOF_VIPU_API_GCD_ID"))
+    active = _active_gcd(server.partition_info(wanted), server.address)
 
     def others() -> tuple[Partition, ...]:
-        names = [info.id for info in server.partitions()]
-        return tuple(replace(server.partition(name), gcd=None) for name in names if name != wanted)
+        infos = [info for info in server.partitions() if info.id != wanted]
+        return tuple(as_partition(info, None, origin=server.address) for info in infos)
 
-    # The tools name the GCD only where the user did.
+    return active, others
+
+
+def _active_gcd(info: PartitionInfo, origin: str) -> Partition:
+    """What a program gets of a partition: one graph compile domain, the first unless told."""
     named = settings.is_set("IPUOF_VIPU_API_GCD_ID")
-    return (active if named else replace(active, gcd=None)), others
+    gcd = settings.get("IPUOF_VIPU_API_GCD_ID") if named or info.num_gcds > 1 else None
+    return as_partition(info, gcd, origin=origin)
 
 
 def _only_partition(server: RemoteController) -> str:
     names = [info.id for info in server.partitions()]
     if len(names) == 1:
         return names[0]
+    if not names:
+        raise AmbiguousPartition(
+            f"The V-IPU server {server.address} has no partition.",
+            cause="Nobody created one, or it was removed.",
+            remedy="`vipu create partition NAME --size N` makes one.",
+        )
     raise AmbiguousPartition(
         f"IPUOF_VIPU_API_HOST is set without IPUOF_VIPU_API_PARTITION_ID, and the server "
-        f"{server.address} has {len(names)} partitions ({', '.join(names) or 'none'})."
+        f"{server.address} has {len(names)} partitions ({', '.join(names)})."
     )
 
 
@@ -161,24 +185,28 @@ def _embedded(home: Home) -> tuple[Partition, Others]:
     system = arch.system(settings.get("SOFTIPU_SYSTEM")).name
     database = home.controllers / f"{system}.sqlite"
     wanted = settings.get("IPUOF_VIPU_API_PARTITION_ID")
-    found: tuple[Partition, ...] = (whole_system(system),)
+    infos: list[PartitionInfo] = []
     if home.exists() and database.exists():
         from .controller import Controller
 
         controller = Controller(database, system=system, read_only=True)
-        names = sorted(info.id for info in controller.partitions())
-        if names:
-            gcd = settings.get("IPUOF_VIPU_API_GCD_ID")
-            found = tuple(
-                controller.partition(name, gcd if name == wanted else None) for name in names
-            )
-    if wanted is None:
-        return found[0], lambda: found[1:]
-    active = [one for one in found if one.name == wanted]
-    if not active:
-        listed = ", ".join(one.name for one in found)
-        raise UnknownPartition(
-            f"Partition {wanted!r} (IPUOF_VIPU_API_PARTITION_ID) does not exist on the embedded "
-            f"system {system}, which has: {listed or DEFAULT_PARTITION}."
-        )
-    return active[0], lambda: tuple(one for one in found if one.name != wanted)
+        infos = sorted(controller.partitions(), key=lambda info: info.id)
+    if not infos:
+        if wanted not in (None, DEFAULT_PARTITION):
+            raise _unknown(wanted, system, DEFAULT_PARTITION)
+        return whole_system(system), tuple
+    chosen = infos[0] if wanted is None else next((i for i in infos if i.id == wanted), None)
+    if chosen is None:
+        raise _unknown(wanted, system, ", ".join(info.id for info in infos))
+    rest = [info for info in infos if info is not chosen]
+    return (
+        _active_gcd(chosen, EMBEDDED),
+        lambda: tuple(as_partition(info, None, origin=EMBEDDED) for info in rest),
+    )
+
+
+def _unknown(wanted: str, system: str, known: str) -> UnknownPartition:
+    return UnknownPartition(
+        f"Partition {wanted!r} (IPUOF_VIPU_API_PARTITION_ID) does not exist on the embedded "
+        f"system {system}, which has: {known}."
+    )

@@ -7,16 +7,17 @@ Power and temperature are a model of a board under that load, never a measuremen
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import arch
-from ..errors import LeaseClosed
+from ..errors import InvalidRequest, LeaseClosed, NoSuchDevice
 from . import process
 from .home import Home, explained
 from .model import Ipu
-from .record import Counters, Record, dump
+from .record import Counters, Record, complaint, dump
 
 #: Seconds between two writes of the same counters.
 INTERVAL = 0.25
@@ -32,6 +33,7 @@ class Telemetry:
     def __init__(self, home: Home, ipus: tuple[Ipu, ...], record: Record) -> None:
         self._home = home
         self._ipus = ipus
+        self._pid = record.pid
         now = record.since_boot
         blank = Counters(record.pid, record.start_ticks, now, 0.0, 0, 0, 0, now, 0.0)
         self._counters = {ipu.key: blank for ipu in ipus}
@@ -50,27 +52,36 @@ class Telemetry:
         ipu: int | None = None,
     ) -> None:
         """Count work of every IPU of the lease, or of the one with this id."""
+        if self._pid != os.getpid():
+            raise LeaseClosed("Telemetry was written by a forked child of the lease's holder.")
+        chosen = [one.key for one in self._ipus if ipu is None or one.id == ipu]
+        if not chosen:
+            raise NoSuchDevice(f"The lease has no IPU {ipu}.")
         with self._mutex:
             if not self._open:
                 raise LeaseClosed("Telemetry of a released lease was written.")
-            for one in self._ipus:
-                if ipu is not None and one.id != ipu:
-                    continue
-                old = self._counters[one.key]
-                self._counters[one.key] = replace(
+            grown = {}
+            for key in chosen:
+                old = self._counters[key]
+                grown[key] = replace(
                     old,
                     busy_seconds=old.busy_seconds + busy_seconds,
                     cycles=old.cycles + cycles,
                     host_bytes_in=old.host_bytes_in + host_bytes_in,
                     host_bytes_out=old.host_bytes_out + host_bytes_out,
                 )
+            added = (busy_seconds, cycles, host_bytes_in, host_bytes_out)
+            problem = complaint(grown[chosen[0]])
+            if problem is not None or not all(amount >= 0 for amount in added):
+                raise InvalidRequest(f"Counters cannot grow by {added}: {problem or 'negative'}.")
+            self._counters |= grown
             if process.boot_seconds() - self._last_write >= INTERVAL:
                 self._flush()
 
     def flush(self) -> None:
         """Write the counters now, however recent the last write is."""
         with self._mutex:
-            if self._open:
+            if self._open and self._pid == os.getpid():
                 self._flush()
 
     def _flush(self) -> None:
@@ -96,11 +107,6 @@ class Telemetry:
             for ipu in self._ipus:
                 with contextlib.suppress(OSError):  # stale counters are recognised by their pid
                     telemetry_path(self._home, ipu).unlink()
-
-    def abandon(self) -> None:
-        """In a forked child: stop writing, and leave the parent's files alone."""
-        self._mutex = threading.Lock()
-        self._open = False
 
 
 def utilisation(counters: Counters, now_boot: float) -> float:

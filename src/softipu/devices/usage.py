@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from .home import Home, explained, read_json
 from .model import Ipu, Partition
 from .record import Counters, Record, parse
 from .telemetry import Sensors, model_sensors, session_utilisation, utilisation
+
+_SECOND_LOOK_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,12 @@ def status(home: Home, partition: Partition) -> tuple[IpuStatus, ...]:
     system = arch.system(partition.system)
     with explained(home.ipus):
         found = [_glance(look, ipu) for ipu in partition.ipus]
+        if any(one.held and one.record is None for one in found):
+            # Most likely somebody attaches or detaches at this very moment: look again.
+            time.sleep(_SECOND_LOOK_SECONDS)
+            found = [
+                _glance(look, one.ipu) if one.held and one.record is None else one for one in found
+            ]
     loads: dict[tuple[str, int], list[float]] = {}
     for one in found:
         loads.setdefault(one.ipu.board, []).append(one.load)
@@ -145,6 +154,11 @@ def _glance(look: _Look, ipu: Ipu) -> _Glance:
 def holders(home: Home, ipus: tuple[Ipu, ...]) -> list[str]:
     """Who holds any of these IPUs, one phrase for each process."""
     look = _Look(home)
+    with explained(home.ipus):
+        return _phrases(look, ipus)
+
+
+def _phrases(look: _Look, ipus: tuple[Ipu, ...]) -> list[str]:
     held_by: dict[process.Identity, list[Ipu]] = {}
     records: dict[process.Identity, Record] = {}
     unknown: list[Ipu] = []

@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,15 @@ from ..devices.home import Home
 from ..errors import SoftIPUError
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
+
+
+#: Variables whose values are shown to nobody.
+SECRETS = ("SOFTIPU_VIPU_ACCESS_KEY", "GCDA_OPTIONS")
+
+
+def hide_credentials(text: str) -> str:
+    """Without `user:password@`, with or without a scheme before it."""
+    return re.sub(r"[^\s/@=]+:[^\s/@]+@", "<credentials>@", text)
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ def check_settings() -> Iterator[Finding]:
         except SoftIPUError as error:
             yield Finding(FAIL, name, error.what)
         else:
-            yield Finding(OK, name, "(set)" if "KEY" in name else str(value))
+            yield Finding(OK, name, "(set)" if name in SECRETS else hide_credentials(str(value)))
     for name in sorted(os.environ):
         if name.startswith("SOFTIPU_") and name not in settings.SETTINGS:
             close = difflib.get_close_matches(name, settings.SETTINGS, n=1)

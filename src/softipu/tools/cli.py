@@ -7,14 +7,16 @@ Exit codes: 0 done, 1 an error of ours (printed with code, cause and way out), 2
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from .. import __version__, settings
-from ..errors import NotOnSoftwareIpu, SoftIPUError, UsageError
+from ..errors import NotOnSoftwareIpu, OutputFailed, SoftIPUError, UsageError
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -41,9 +43,19 @@ class Parser(argparse.ArgumentParser):
     def _guess(self, message: str) -> str | None:
         if "unrecognized arguments:" not in message:
             return None
-        wrong = message.split("unrecognized arguments:")[1].split()[0].split("=")[0]
+        words = message.split("unrecognized arguments:")[1].split()
+        if not words:
+            return None
+        wrong = words[0].split("=")[0]
         close = difflib.get_close_matches(wrong, list(self._option_string_actions), n=1)
         return f"Did you mean {close[0]}? See `{self.prog} --help`." if close else None
+
+
+def whole_number(text: str) -> int:
+    """For `type=`: int() would take 1_0, blanks and the digits of other scripts."""
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!a} is not a whole number from 0")
+    return int(text)
 
 
 def port(text: str) -> int:
@@ -83,6 +95,8 @@ def run(main: Main) -> Callable[[], NoReturn]:
 
 def guarded(main: Main, argv: Sequence[str] | None = None) -> int:
     try:
+        if sys.stdout is None:
+            raise OutputFailed("Standard output is closed.")
         status = main(argv)
         sys.stdout.flush()
     except SoftIPUError as error:
@@ -91,7 +105,25 @@ def guarded(main: Main, argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader (head, less) went away. Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()  # the reader (head, less) went away, which is no news to anybody
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last resort: no user should see a traceback
+        print(_unforeseen(error), file=sys.stderr)
+        _give_up_stdout()
         return 1
     return status
+
+
+def _unforeseen(error: Exception) -> SoftIPUError:
+    """An error of ours for what no code of ours expected; says where it came from."""
+    if isinstance(error, OSError) and error.filename is None:
+        return OutputFailed(f"The output could not be written: {error.strerror}.")
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(last.filename)}:{last.lineno}"
+    return SoftIPUError(f"{type(error).__name__} at {place}: {str(error)[:500]}")
+
+
+def _give_up_stdout() -> None:
+    """Python flushes once more when it ends, and would complain again."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

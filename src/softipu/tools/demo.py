@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..errors import SelfTestFailed
 from . import cli
 
 PARTITION = "demo"
@@ -46,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     folder = tempfile.mkdtemp(prefix="softipu-demo-")
     environment = _environment(Path(folder))
+    # Told to end, the demo still ends what it started and removes its directory.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return _show(environment, options.seconds, serve=options.serve)
     finally:
@@ -67,9 +70,11 @@ def _show(environment: dict[str, str], seconds: float, *, serve: bool) -> int:
     _step(environment, "vipu", "create", "partition", PARTITION, "--size", "16", "--reconfigurable")
     environment = environment | {"IPUOF_VIPU_API_PARTITION_ID": PARTITION}
     _step(environment, "vipu", "list", "partitions")
-    with _dashboard(environment) as address:
+    with _dashboard(environment) as address, contextlib.ExitStack() as started:
         print(f"\nDashboard: {address}\n")
         workers = [_start_worker(environment, ipus, load) for ipus, load in _WORKERS]
+        for worker in workers:
+            started.callback(worker.kill)
         time.sleep(seconds)
         _step(environment, "gc-monitor")
         print("\nOne of the processes is killed with SIGKILL; its IPUs are free at once:")
@@ -108,7 +113,9 @@ def _start_worker(environment: dict[str, str], ipus: int, load: float) -> subpro
 
 def _step(environment: dict[str, str], tool: str, *arguments: str) -> None:
     print(f"$ {tool} {' '.join(arguments)}", flush=True)
-    subprocess.run([str(_tool(tool)), *arguments], env=environment, check=True)
+    status = subprocess.run([str(_tool(tool)), *arguments], env=environment).returncode
+    if status != 0:
+        raise SelfTestFailed(f"`{tool} {' '.join(arguments)}` ended with {status}.")
 
 
 def _tool(name: str) -> Path:

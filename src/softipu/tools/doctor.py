@@ -21,9 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import devices, settings
+from ..devices.home import user_home
 from ..errors import SelfTestFailed, SoftIPUError, StateUnusable
 from . import cli
-from .checks import CHECKS, FAIL, Finding
+from .checks import CHECKS, FAIL, SECRETS, Finding, hide_credentials
 
 DEFAULT_ZIP = "softipu-doctor.zip"
 
@@ -86,14 +87,21 @@ def write_zip(path: Path, findings: Sequence[Finding]) -> None:
         "devices.json": _devices(),
         "about.txt": time.strftime("made %Y-%m-%d %H:%M:%S UTC by softipu doctor", time.gmtime()),
     }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with (
+        open(os.open(path, flags, 0o600), "wb") as stream,
+        zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, text in contents.items():
             archive.writestr(name, clean(text) + "\n")
 
 
 def redactor() -> Callable[[str], str]:
     """A function that takes names of people and machines, and credentials in URLs, out of text."""
-    replacements = [(str(Path.home()), "<home>"), (socket.gethostname(), "<host>")]
+    replacements = [(socket.gethostname(), "<host>")]
+    home = user_home()
+    if home is not None:
+        replacements.insert(0, (str(home), "<home>"))
     with contextlib.suppress(KeyError, OSError):  # a uid without a name has none to hide
         replacements.append((getpass.getuser(), "<user>"))
     key = settings.get("SOFTIPU_VIPU_ACCESS_KEY")
@@ -104,7 +112,7 @@ def redactor() -> Callable[[str], str]:
         for secret, label in replacements:
             if len(secret) > 1:
                 text = re.sub(rf"(?<![\w]){re.escape(secret)}(?![\w])", label, text)
-        return re.sub(r":(//?)[^/\s@]+@", r":\1<credentials>@", text)
+        return hide_credentials(text)
 
     return clean
 
@@ -113,7 +121,7 @@ def _environment() -> list[str]:
     lines = []
     for name in settings.SETTINGS:
         if settings.is_set(name):
-            lines.append(f"{name}={'<set>' if 'KEY' in name else os.environ[name]}")
+            lines.append(f"{name}={'<set>' if name in SECRETS else os.environ[name]}")
     return lines
 
 

@@ -35,7 +35,14 @@ def parser() -> cli.Parser:
     add("-l", "--list-devices", action="store_true", help="list the devices of the partition")
     add("--list-all-devices", action="store_true", help="the same (older name)")
     add("--all-partitions", action="store_true", help="with -l: the IPUs of all partitions")
-    add("-d", "--device-id", type=int, default=None, metavar="N", help="device to ask about")
+    add(
+        "-d",
+        "--device-id",
+        type=cli.whole_number,
+        default=None,
+        metavar="N",
+        help="device",
+    )
     add("-i", "--device-info", action="store_true", help="print the device's attributes")
     add("--ipu-arch", action="store_true", help="print the architecture, for example ipu2")
     add("--tile-clock-speed", action="store_true", help="print the clock")
@@ -57,11 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if asked and options.device_id is None:
         arguments.error("-d/--device-id is needed to say which device")
     home = devices.Home()
-    found = devices.partitions(home)
+    shown = devices.partitions(home, active_only=not options.all_partitions)
     if listing:
-        _print_list(found if options.all_partitions else found[:1], options.json)
+        _print_list(shown, options.json)
     if asked or options.ipu_count:
-        _print_device(home, found[0], options)
+        _print_device(home, shown[0], options)
     return 0
 
 

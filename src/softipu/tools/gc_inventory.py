@@ -26,10 +26,10 @@ def parser() -> cli.Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     home = devices.Home()
-    found = devices.partitions(home)
+    shown = devices.partitions(home, active_only=not options.all_partitions)
     listed = [
         ipu_attributes(partition, status)
-        for partition in (found if options.all_partitions else found[:1])
+        for partition in shown
         for status in devices.status(partition, home)
     ]
     if options.json:

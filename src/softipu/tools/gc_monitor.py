@@ -56,8 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"Poplar version: {SDK_VERSION} (softipu {__version__})")
         return 0
     home = devices.Home()
-    found = devices.partitions(home)
-    shown = found if options.all_partitions else found[:1]
+    shown = devices.partitions(home, active_only=not options.all_partitions)
     views = [(partition, devices.status(partition, home)) for partition in shown]
     if options.json:
         print(json.dumps(as_json(views), indent=2))

@@ -17,7 +17,7 @@ def parser() -> cli.Parser:
     result.add_argument(
         "-d",
         "--device-id",
-        type=int,
+        type=cli.whole_number,
         default=None,
         metavar="N",
         help="device to reset, one IPU or a group (default: all IPUs of the partition)",

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from argparse import REMAINDER
 from collections.abc import Sequence
 from pathlib import Path
 
 from .. import arch, settings
+from ..devices.home import explained
 from ..errors import ScriptMissing
 from . import cli
 
@@ -32,34 +32,52 @@ def parser() -> cli.Parser:
         prog="softipu run",
         description="Run a Python script or module on the software IPU.",
         usage="softipu run [--system S] [--backend B] [--profile DIR] (SCRIPT | -m NAME) [ARGS...]",
+        epilog="What follows the script or module is left to it, options included.",
     )
     add = result.add_argument
     add("--system", metavar="S", help="system to run on, for example bow-pod16 or pod64")
     add("--backend", choices=["cpu", "cuda"], help="where to compute")
     add("--profile", metavar="DIR", help="directory for profiles; made if needed")
-    add("-m", dest="module", action="store_true", help="SCRIPT is a module name")
-    add("script", nargs=REMAINDER, metavar="SCRIPT [ARGS...]", help="what to run")
+    add("-m", dest="module", metavar="NAME", help="run a module instead of a script")
+    add("script", nargs="?", metavar="SCRIPT", help="script, directory or zip; - is standard input")
     return result
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, up to the script or module; and the program's."""
+    words = list(argv)
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word in ("--system", "--backend", "--profile"):
+            at += 2
+        elif word == "-m" or word == "--":
+            return words[: at + 2], words[at + 2 :]
+        elif word.startswith("-m") or not word.startswith("-") or word == "-":
+            return words[: at + 1], words[at + 1 :]
+        else:
+            at += 1
+    return words, []
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
-    options = arguments.parse_args(argv)
-    if not options.script:
+    ours, rest = split(sys.argv[1:] if argv is None else argv)
+    options = arguments.parse_args(ours)
+    if options.module is None and options.script is None:
         arguments.error("a script or `-m module` is needed")
     environment = prepare_environment(
         dict(os.environ), options.system, options.backend, options.profile
     )
-    target, *rest = options.script
-    if options.module:
-        _check_module(target)
-        command = [sys.executable, "-m", target, *rest]
+    if options.module is not None:
+        _check_module(options.module)
+        target = ["-m", options.module]
     else:
-        if not Path(target).is_file():
-            raise ScriptMissing(f"There is no script {target!r} in {os.getcwd()}.")
-        command = [sys.executable, target, *rest]
+        if options.script != "-" and not os.path.exists(options.script):
+            raise ScriptMissing(f"There is no script {options.script!r} here.")
+        target = [options.script]
     sys.stdout.flush()
-    os.execve(sys.executable, command, environment)
+    os.execve(sys.executable, [sys.executable, *target, *rest], environment)
 
 
 def prepare_environment(
@@ -76,16 +94,18 @@ def prepare_environment(
         environment["SOFTIPU_BACKEND"] = backend
     settings.get("SOFTIPU_BACKEND", environment)
     if profile is not None:
-        folder = Path(profile).absolute()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(os.path.abspath(profile))
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         environment["SOFTIPU_PROFILE_DIR"] = str(folder)
     return environment
 
 
 def _check_module(name: str) -> None:
-    sys.path.insert(0, os.getcwd())  # as `python -m` will
+    """Looks for the outermost package only: to look further would run its code, in this process."""
+    sys.path.insert(0, "")  # as `python -m` will
     try:
-        found = importlib.util.find_spec(name)
+        found = importlib.util.find_spec(name.partition(".")[0])
     except (ImportError, ValueError):
         found = None
     if found is None:

@@ -115,9 +115,8 @@ def has_bearer(header: str, key: bytes) -> bool:
 def host_name(header: str) -> str:
     """A Host header without its port. Any port will do: tunnels give a server other ones."""
     lowered = header.lower()
-    if lowered.startswith("["):
-        return lowered.partition("]")[0] + "]"
-    return lowered.partition(":")[0]
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(:\d*)?", lowered)
+    return found[1] if found else ""
 
 
 def is_own_name(name: str, *, listening_on: str) -> bool:

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .. import devices
 from ..devices import ipuof
+from ..devices.embedded import EMBEDDED
 from ..devices.entities import PartitionInfo, PartitionRequest
-from ..devices.model import DEFAULT_PARTITION
 from ..devices.placement import as_partition
 from ..devices.remote import RemoteController
 from ..errors import NotOnSoftwareIpu, SoftIPUError
@@ -106,16 +107,22 @@ def _get_partition(controller: Controller, options: Options) -> str:
 def _list_partitions(controller: Controller, options: Options) -> str:
     infos = controller.partitions()
     if not infos and not isinstance(controller, RemoteController):
-        whole = controller.implicit()
-        _note(
-            f"no partition was created; programs see the whole system ({whole.size} IPUs) as "
-            f"partition {DEFAULT_PARTITION}."
-        )
+        _note(f"no partition was created. {_what_programs_see()}")
     if options.showjson:
         return _as_json([tables.old_partition(info) for info in infos])
     if options.json:
         return _as_json([info.to_json() for info in infos])
     return tables.partition_table(infos)
+
+
+def _what_programs_see() -> str:
+    """Files and variables may give programs something else than this controller's partitions."""
+    try:
+        active = devices.active_partition()
+    except SoftIPUError as error:
+        return f"Programs here see none: {error.what}"
+    kind = "the whole system" if active.origin == EMBEDDED else f"what {active.origin} describes"
+    return f"Programs here see {kind} ({len(active.ipus)} IPUs) as partition {active.name}."
 
 
 def _remove_partition(controller: Controller, options: Options) -> str:

@@ -21,6 +21,13 @@ from .connect import SYSTEM_CONFIG
 Add = Callable[[Parser], None]
 
 
+def _host(text: str) -> str:
+    """An empty one comes from an unset variable in a script, and must not mean another system."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the host is empty")
+    return text
+
+
 def _seconds(text: str) -> float:
     try:
         return float(settings.SETTINGS["IPUOF_VIPU_API_TIMEOUT"].parse(text))
@@ -37,6 +44,7 @@ def _shared(parser: Parser, *, default: Any = argparse.SUPPRESS) -> None:
     add(
         "-H",
         "--api-host",
+        type=_host,
         metavar="HOST",
         help="server: host, host:port or http://host:port; `embedded` for the system without one",
     )

@@ -129,7 +129,7 @@ def attributes(agents: Sequence[Agent]) -> list[dict[str, Any]]:
         for device_id in range(agent.ipus):
             ipu = virtual_ipu(agent.host, device_id, agent.system, device_id)
             values = {
-                "board ipu index": str(device_id % 2),
+                "board ipu index": str(device_id),
                 "board serial number": ipu.serial,
                 "board type": ipu.board_type,
                 "chip": chip.name,
