@@ -22,35 +22,39 @@ def held_ids() -> list[int]:
     return [status.ipu.id for status in devices.status() if status.held]
 
 
-def test_forks_while_other_threads_attach_take_nothing_along():
-    stop = threading.Event()
-
-    def churn():
-        while not stop.is_set():
-            with devices.attach(1, timeout=5):
-                pass
-
-    threads = [threading.Thread(target=churn) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    children = []
+def test_forks_while_other_threads_attach_take_nothing_along(start):
+    """The parent dies with its leases; what a child had inherited would now keep IPUs held."""
+    parent = start(
+        """
+import os, signal, threading, time
+from softipu import devices
+home, partition = devices.Home(), devices.active_partition()
+def churn():
+    while True:
+        with devices.attach(1, timeout=5, partition=partition, home=home):
+            pass
+for _ in range(4):
+    threading.Thread(target=churn, daemon=True).start()
+children = []
+for _ in range(300):
+    child = os.fork()
+    if child == 0:
+        os.close(1)
+        time.sleep(60)
+        os._exit(0)
+    children.append(child)
+print(*children, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    children = [int(word) for word in parent.stdout.read().split()]
+    parent.wait()
     try:
-        for _ in range(60):
-            child = os.fork()
-            if child == 0:
-                time.sleep(30)
-                os._exit(0)
-            children.append(child)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    try:
+        assert len(children) == 300
         assert held_ids() == []
     finally:
         for child in children:
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
 
 
 def test_a_lease_that_nobody_refers_to_is_released():
