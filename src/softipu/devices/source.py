@@ -25,12 +25,11 @@ from ..errors import (
 )
 from . import ipuof
 from .embedded import EMBEDDED, whole_system
-from .entities import PartitionInfo
 from .home import Home, user_home
 from .model import DEFAULT_PARTITION, Partition
-from .placement import as_partition
 
 if TYPE_CHECKING:
+    from .entities import PartitionInfo
     from .remote import RemoteController
 
 Others = Callable[[], tuple[Partition, ...]]
@@ -152,16 +151,24 @@ def _from_server() -> tuple[Partition, Others]:
 
     def others() -> tuple[Partition, ...]:
         infos = [info for info in server.partitions() if info.id != wanted]
-        return tuple(as_partition(info, None, origin=server.address) for info in infos)
+        return _whole(infos, server.address)
 
     return active, others
 
 
 def _active_gcd(info: PartitionInfo, origin: str) -> Partition:
     """What a program gets of a partition: one graph compile domain, the first unless told."""
+    from .placement import as_partition
+
     named = settings.is_set("IPUOF_VIPU_API_GCD_ID")
     gcd = settings.get("IPUOF_VIPU_API_GCD_ID") if named or info.num_gcds > 1 else None
     return as_partition(info, gcd, origin=origin)
+
+
+def _whole(infos: list[PartitionInfo], origin: str) -> tuple[Partition, ...]:
+    from .placement import as_partition
+
+    return tuple(as_partition(info, None, origin=origin) for info in infos)
 
 
 def _only_partition(server: RemoteController) -> str:
@@ -199,10 +206,7 @@ def _embedded(home: Home) -> tuple[Partition, Others]:
     if chosen is None:
         raise _unknown(wanted, system, ", ".join(info.id for info in infos))
     rest = [info for info in infos if info is not chosen]
-    return (
-        _active_gcd(chosen, EMBEDDED),
-        lambda: tuple(as_partition(info, None, origin=EMBEDDED) for info in rest),
-    )
+    return _active_gcd(chosen, EMBEDDED), lambda: _whole(rest, EMBEDDED)
 
 
 def _unknown(wanted: str, system: str, known: str) -> UnknownPartition:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -47,6 +45,8 @@ class Parser(argparse.ArgumentParser):
         if not words:
             return None
         wrong = words[0].split("=")[0]
+        import difflib  # only a wrong option pays for it
+
         close = difflib.get_close_matches(wrong, list(self._option_string_actions), n=1)
         return f"Did you mean {close[0]}? See `{self.prog} --help`." if close else None
 
@@ -118,6 +118,8 @@ def _unforeseen(error: Exception) -> SoftIPUError:
     """An error of ours for what no code of ours expected; says where it came from."""
     if isinstance(error, OSError) and error.filename is None:
         return OutputFailed(f"The output could not be written: {error.strerror}.")
+    import traceback  # only a failure pays for it
+
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(last.filename)}:{last.lineno}"
     return SoftIPUError(f"{type(error).__name__} at {place}: {str(error)[:500]}")

@@ -6,7 +6,6 @@ The layout is that of the real tool for IPU-Machines. It reads state only, and s
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..devices import IpuStatus, Partition
 from ..devices.usage import duration
 from . import cli
 from .attributes import NOT_AVAILABLE, clock_text, sensor_texts
-from .table import cut_left, cut_right, fitted, row, rule, spans
+from .table import cut_left, cut_right, fitted, row, rule, spans, terminal_columns
 
 CARD_WIDTHS = (13, 20, 8, 14, 10, 6, 4, 6, 7)
 CARD_HEADS = (
@@ -61,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(as_json(views), indent=2))
         return 0
-    width = shutil.get_terminal_size((DEFAULT_TERMINAL, 24)).columns
+    width = terminal_columns(DEFAULT_TERMINAL)
     lines: list[str] = []
     for number, (partition, statuses) in enumerate(views):
         if not options.no_card_info:

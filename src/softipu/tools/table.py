@@ -5,6 +5,7 @@ Only text goes in and out; what the cells mean is for the callers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 
@@ -46,3 +47,14 @@ def fitted(minimum: Sequence[int], rows: Sequence[Sequence[str]]) -> list[int]:
     for cells in rows:
         widths = [max(width, len(cell)) for width, cell in zip(widths, cells, strict=True)]
     return widths
+
+
+def terminal_columns(otherwise: int) -> int:
+    """COLUMNS (which `watch` sets), else the terminal's width; `shutil` takes long to import."""
+    text = os.environ.get("COLUMNS", "")
+    if text.isascii() and text.isdigit() and int(text[:5]) > 0:
+        return int(text[:5])
+    try:
+        return os.get_terminal_size(1).columns or otherwise
+    except OSError:
+        return otherwise
