@@ -15,7 +15,7 @@ from softipu import devices
 from softipu.devices import lease as lease_module
 from softipu.devices import usage
 from softipu.devices.home import Home
-from softipu.errors import InvalidIpuCount, InvalidRequest, NoSuchDevice
+from softipu.errors import InvalidIpuCount, InvalidRequest, LeaseClosed, NoSuchDevice
 
 
 def held_ids() -> list[int]:
@@ -247,3 +247,36 @@ def test_wrong_types_are_errors_of_ours():
             devices.attach(1, timeout=timeout)
     with devices.attach(1) as lease, pytest.raises(NoSuchDevice):
         lease.telemetry.add(cycles=1, ipu=99)
+
+
+def test_a_description_that_comes_with_a_release_leaves_no_record_behind():
+    """Two threads: one describes, one releases; whoever is first, nothing may be left."""
+    for _ in range(30):
+        lease = devices.attach(1)
+        path = usage.record_path(Home(), lease.device.ipus[0])
+        begin = threading.Barrier(2)
+
+        def describe(lease=lease, begin=begin):
+            begin.wait()
+            try:
+                for number in range(20):
+                    lease.describe(memory_bytes=number)
+            except LeaseClosed:
+                pass
+
+        thread = threading.Thread(target=describe)
+        thread.start()
+        begin.wait()
+        lease.release()
+        thread.join()
+        assert not path.exists()
+
+
+def test_closing_telemetry_twice_leaves_the_next_holders_counters_alone():
+    first = devices.attach(1)
+    first.release()
+    with devices.attach(1) as second:
+        second.telemetry.add(cycles=7)
+        second.telemetry.flush()
+        first.telemetry.close()
+        assert devices.status()[0].counters.cycles == 7

@@ -64,9 +64,9 @@ class Lease:
 
     def describe(self, *, executable: str | None = None, memory_bytes: int | None = None) -> None:
         """Tell the tools what runs here and how much memory it takes on each IPU."""
-        if not self.held:
-            raise LeaseClosed(f"The lease of device {self.device.id} is closed.")
+        self._demand_held()  # first of all: in a forked child the mutex may be locked for ever
         with self._mutex:
+            self._demand_held()  # another thread may have released it meanwhile
             described = replace(
                 self._record,
                 executable=self._record.executable if executable is None else executable,
@@ -74,6 +74,10 @@ class Lease:
             )
             _write_records(self._home, self.device, described)
             self._record = described
+
+    def _demand_held(self) -> None:
+        if not self.held:
+            raise LeaseClosed(f"The lease of device {self.device.id} is closed.")
 
     def release(self) -> None:
         """Give the IPUs back. Releasing twice is allowed; a forked child releases nothing.

@@ -102,7 +102,10 @@ class Telemetry:
         self._last_write = now
 
     def close(self) -> None:
+        """Stop counting and remove the files, once: later they may be the next holder's."""
         with self._mutex:
+            if not self._open:
+                return
             self._open = False
             for ipu in self._ipus:
                 with contextlib.suppress(OSError):  # stale counters are recognised by their pid
