@@ -6,7 +6,6 @@ sides are measured in turns in the same run.
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from softipu import devices
+from softipu import devices, settings
 from softipu.devices.embedded import whole_system
 
 ROUNDS = 15
@@ -23,7 +22,7 @@ SYSTEM, PROCESSES, IPUS_EACH = "bow-pod256", 64, 4
 
 _HOLD = """
 import sys
-from softipu import devices
+from softipu import devices, settings
 lease = devices.attach(int(sys.argv[1]), timeout=60)
 lease.telemetry.add(busy_seconds=0.1); lease.telemetry.flush()
 print("held", flush=True)
@@ -145,8 +144,10 @@ def measure_dashboard(environment: dict[str, str]) -> list[tuple[str, str, str]]
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="softipu-bench-") as folder:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SOFTIPU_", "IPUOF_"))}
-        environment = kept | {"SOFTIPU_HOME": f"{folder}/state", "SOFTIPU_SYSTEM": SYSTEM}
+        environment = settings.cleared() | {
+            "SOFTIPU_HOME": f"{folder}/state",
+            "SOFTIPU_SYSTEM": SYSTEM,
+        }
         rows = measure_import(environment)
         rows += measure_attach(devices.Home(Path(folder) / "attach"))
         rows += measure_tools(environment)

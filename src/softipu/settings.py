@@ -127,6 +127,16 @@ def get(name: str, environ: Mapping[str, str] | None = None) -> Any:
     return row.default if text == "" else row.parse(text)
 
 
+def cleared(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without anything that configures softipu, for work that must not meet it."""
+    source = os.environ if environ is None else environ
+    return {
+        name: value
+        for name, value in source.items()
+        if name not in SETTINGS and not name.startswith("SOFTIPU_")
+    }
+
+
 def expanded(name: str) -> Path:
     """The path in a variable, with `~` and `~user` resolved."""
     text = str(get(name))

@@ -15,7 +15,9 @@ TOOL = Path(sys.executable).with_name("softipu")
 
 @pytest.mark.skipif(not TOOL.exists(), reason="softipu is not installed beside this Python")
 def test_the_demo_shows_a_pod_at_work_and_leaves_nothing_behind(tmp_path: Path):
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    # Servers that the user has configured must not be touched: here, one that does not answer.
+    elsewhere = {"VIPU_CLI_API_HOST": "127.0.0.1:9", "IPUOF_VIPU_API_HOST": "127.0.0.1:9"}
+    environment = os.environ | elsewhere | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [TOOL, "demo", "--seconds", "1"], stdout=subprocess.PIPE, text=True, env=environment
     ) as demo:

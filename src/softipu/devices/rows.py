@@ -5,13 +5,15 @@ Only SQL lives here, within transactions that the controller opens. Rules are th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import DatabaseDamaged, UnknownEntity, UnknownPartition
+from ..errors import DatabaseDamaged, SoftIPUError, UnknownEntity, UnknownPartition
 from .entities import Agent, Cluster, PartitionInfo, WrongShape, shown
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
+
+Entity = TypeVar("Entity", Agent, Cluster, PartitionInfo)
 
 APPLICATION_ID = 0x53495055  # "SIPU": tells our files from other SQLite databases
 VERSION = 1
@@ -53,18 +55,21 @@ def system(connection: Connection) -> str:
     return str(row[0])
 
 
+def _named(known: tuple[Entity, ...], name: str, kind: str, error: type[SoftIPUError]) -> Entity:
+    for found in known:
+        if found.id == name:
+            return found
+    listed = ", ".join(found.id for found in known) or "none"
+    raise error(f"{kind} {shown(name)} does not exist (there are: {listed}).")
+
+
 def agents(connection: Connection) -> tuple[Agent, ...]:
     rows = connection.execute("SELECT id, host, port, system, ipus FROM agents ORDER BY number")
     return tuple(Agent(*row) for row in rows)
 
 
 def agent(connection: Connection, name: str) -> Agent:
-    known = agents(connection)
-    for found in known:
-        if found.id == name:
-            return found
-    listed = ", ".join(found.id for found in known) or "none"
-    raise UnknownEntity(f"Agent {shown(name)} does not exist (there are: {listed}).")
+    return _named(agents(connection), name, "Agent", UnknownEntity)
 
 
 def insert_agent(connection: Connection, new: Agent) -> None:
@@ -90,12 +95,7 @@ def clusters(connection: Connection) -> tuple[Cluster, ...]:
 
 
 def cluster(connection: Connection, name: str) -> Cluster:
-    known = clusters(connection)
-    for found in known:
-        if found.id == name:
-            return found
-    listed = ", ".join(found.id for found in known) or "none"
-    raise UnknownEntity(f"Cluster {shown(name)} does not exist (there are: {listed}).")
+    return _named(clusters(connection), name, "Cluster", UnknownEntity)
 
 
 def insert_cluster(connection: Connection, new: Cluster) -> None:
@@ -148,12 +148,7 @@ def _checked(body: dict[str, object]) -> PartitionInfo:
 
 
 def partition(connection: Connection, name: str) -> PartitionInfo:
-    known = partitions(connection)
-    for found in known:
-        if found.id == name:
-            return found
-    listed = ", ".join(found.id for found in known) or "none"
-    raise UnknownPartition(f"Partition {shown(name)} does not exist (there are: {listed}).")
+    return _named(partitions(connection), name, "Partition", UnknownPartition)
 
 
 def insert_partition(connection: Connection, new: PartitionInfo) -> None:

@@ -189,8 +189,10 @@ def check_self_test() -> Iterator[Finding]:
     """Attach, be refused, kill the holder, attach again: the promise that leases make."""
     with tempfile.TemporaryDirectory(prefix="softipu-doctor-") as folder:
         # Configuration of the user must not reach the test, nor the test the user's state.
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SOFTIPU_", "IPUOF_"))}
-        environment = kept | {"SOFTIPU_HOME": f"{folder}/home", "SOFTIPU_SYSTEM": "bow-pod16"}
+        environment = settings.cleared() | {
+            "SOFTIPU_HOME": f"{folder}/home",
+            "SOFTIPU_SYSTEM": "bow-pod16",
+        }
         holder = subprocess.Popen(
             [sys.executable, "-c", _HOLD], stdout=subprocess.PIPE, text=True, env=environment
         )

@@ -6,7 +6,6 @@ Everything happens in a directory of its own, so that the demo meets and disturb
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import settings
+from ..devices.embedded import EMBEDDED
 from ..errors import SelfTestFailed
 from . import cli
 
@@ -56,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SOFTIPU_", "IPUOF_"))}
-    return kept | {
+    return settings.cleared() | {
+        "VIPU_CLI_API_HOST": EMBEDDED,  # whatever /etc/vipu says: the demo has its own system
         "SOFTIPU_HOME": str(folder / "state"),
         "SOFTIPU_SYSTEM": "bow-pod16",
         "GCDA_MONITOR": "1",
