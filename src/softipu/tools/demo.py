@@ -116,7 +116,11 @@ def _step(environment: dict[str, str], tool: str, *arguments: str) -> None:
     print(f"$ {tool} {' '.join(arguments)}", flush=True)
     status = subprocess.run([str(_tool(tool)), *arguments], env=environment).returncode
     if status != 0:
-        raise SelfTestFailed(f"`{tool} {' '.join(arguments)}` ended with {status}.")
+        raise SelfTestFailed(
+            f"`{tool} {' '.join(arguments)}` ended with {status}.",
+            cause="Its own message stands above; without one, its output could not be written.",
+            remedy="Run `softipu doctor` to see what is wrong here.",
+        )
 
 
 def _tool(name: str) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 from .. import arch
 from ..devices.embedded import virtual_ipu
 from ..devices.entities import Agent, Cluster, PartitionInfo
+from ..tools.attributes import clock_text
 
 Row = Sequence[object]
 
@@ -106,14 +107,10 @@ def agent_list(agent: Agent) -> str:
         ]
     )
     rows = [
-        (device_id, system.chip.architecture, system.chip.tiles, clock_of(agent))
+        (device_id, system.chip.architecture, system.chip.tiles, clock_text(serial))
         for device_id in range(agent.ipus)
     ]
     return head + table(("IPU", "Architecture", "Num Tiles", "Clock"), rows)
-
-
-def clock_of(agent: Agent) -> str:
-    return f"{arch.system(agent.system).chip.clock // 1_000_000}MHz"
 
 
 def cluster_table(clusters: Sequence[Cluster], heading: str) -> str:
@@ -133,7 +130,7 @@ def attributes(agents: Sequence[Agent]) -> list[dict[str, Any]]:
                 "board serial number": ipu.serial,
                 "board type": ipu.board_type,
                 "chip": chip.name,
-                "clock": clock_of(agent),
+                "clock": clock_text(ipu),
                 "tiles": str(chip.tiles),
             }
             found.append({"agent": agent.id, "ipu": device_id, "attributes": values})
