@@ -320,3 +320,106 @@ class SelfTestFailed(SoftIPUError):
     code = 1505
     cause = "A check of `softipu doctor` did not pass."
     remedy = "Read the failed lines above; attach the zip to a bug report."
+
+
+# --- 16xx: executables and their cache -------------------------------------------------------
+
+
+class ExecutableForeign(SoftIPUError):
+    code = 1601
+    cause = "The file is not an executable of softipu, or another front end made it."
+    remedy = "Check the path; load a file with the front end that saved it."
+
+
+class ExecutableCorrupt(SoftIPUError):
+    code = 1602
+    cause = "The file was cut short, altered or damaged after it was written."
+    remedy = "Copy it again from where it is intact, or compile and save the program anew."
+
+
+class ExecutableVersion(SoftIPUError):
+    code = 1603
+    cause = "Another version of softipu, with another file format, wrote the executable."
+    remedy = (
+        "Compile and save the program anew, or load it with the version that the message names."
+    )
+
+
+class ExecutableUnreadable(SoftIPUError):
+    code = 1604
+    cause = "There is no such file, or this user may not read it."
+    remedy = "Check the path and its permissions."
+
+
+class ExecutableUnwritable(SoftIPUError):
+    code = 1605
+    cause = "The directory does not exist, is full, or may not be written by this user."
+    remedy = "Save to another path, free some space, or correct the permissions."
+
+
+class CacheUnusable(SoftIPUError):
+    code = 1606
+    cause = "The cache directory cannot be made, locked or written, or its disk is full."
+    remedy = (
+        "Give another directory to enableExecutableCaching or POPTORCH_CACHE_DIR, free some space "
+        "(`softipu cache clear`), or unset it to compile every time."
+    )
+
+
+class NotInCache(SoftIPUError):
+    code = 1607
+    cause = "No executable in the cache has that key: it was removed, or never there."
+    remedy = "`softipu cache list` lists the keys; the first characters of one are enough."
+
+
+class NotPortable(SoftIPUError):
+    code = 1608
+    cause = "The program holds something that only exists in this process and fits in no file."
+    remedy = "Run it without saving or caching, or leave out what the message names."
+
+
+# --- 20xx: PopTorch --------------------------------------------------------------------------
+
+
+class PopTorchError(SoftIPUError):
+    code = 2000
+    cause = "PopTorch's own wording says why; the text is the one PopTorch users know."
+    remedy = "Follow the message."
+
+
+class CaptureDataDependent(SoftIPUError):
+    code = 2001
+    cause = (
+        "A model is captured once, without data: Python can't branch on values or shapes that only "
+        "exist when the model runs (if, while, .item(), .tolist(), nonzero, unique, masks)."
+    )
+    remedy = (
+        "Use torch.where, poptorch.cond or poptorch.for_loop, masks of a fixed shape, or "
+        "poptorch.CPU for a part that must run in Python."
+    )
+
+
+class CaptureUnsupported(SoftIPUError):
+    code = 2002
+    cause = "PyTorch has no rule that says what the operation returns without running it."
+    remedy = "Replace the operation, or run it on the host with poptorch.CPU."
+
+
+class UnsupportedInput(SoftIPUError):
+    code = 2003
+    cause = (
+        "IPUs take dense tensors with at least one element, of bool, integer, half or float type."
+    )
+    remedy = "Convert the input (for example with .float() or .half()), or leave it out."
+
+
+class BackendMissing(SoftIPUError):
+    code = 2004
+    cause = "The chosen backend needs hardware or a PyTorch build that is not here."
+    remedy = "Unset SOFTIPU_BACKEND to compute on the CPU, or install a PyTorch with CUDA."
+
+
+class NoCycles(SoftIPUError):
+    code = 2005
+    cause = "Cycles are predicted by the machine model, which this version does not have yet."
+    remedy = "Use getLatency() and its relatives for times measured on this machine."

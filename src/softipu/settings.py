@@ -7,6 +7,7 @@ is an error that names the variable, and a variable without a row cannot be read
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,21 @@ def _seconds(text: str) -> float:
     return value
 
 
+_SIZE = re.compile(r"([0-9]{1,18})(\.[0-9]{1,9})? ?([kKMGT]?)(i?)B?", re.ASCII)
+
+
+def size_in_bytes(text: str) -> int:
+    """`500 MB`, `1.5GiB` or plain bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[4] and not match[3]):
+        raise ValueError("expected a size such as 500 MB or 8 GiB")
+    scale: int = (1024 if match[4] else 1000) ** " KMGT".index(match[3].upper() or " ")
+    value = int(match[1]) * scale + int(float(match[2] or 0) * scale)
+    if value < 1:
+        raise ValueError("expected a size above 0")
+    return value
+
+
 def _backend(text: str) -> str:
     if text not in ("cpu", "cuda"):
         raise ValueError("expected cpu or cuda")
@@ -73,6 +89,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "port": port_number,
     "index": _index,
     "seconds": _seconds,
+    "size": size_in_bytes,
     "cpu|cuda": _backend,
 }
 
@@ -92,6 +109,24 @@ SETTINGS = {
                 "Access key that `vipu-server` demands and clients send."),
         Setting("SOFTIPU_DISABLE_HOOKS", "flag", False,
                 "1: the import finder leaves TensorFlow and Paddle alone."),
+        Setting("SOFTIPU_CACHE_SIZE", "size", 8_000_000_000,
+                "How large a cache of executables may grow before the least recently used go: "
+                "`500 MB`, `8 GiB`, or bytes."),
+        Setting("POPTORCH_CACHE_DIR", "path", None,
+                "Directory in which compiled models are kept and found again."),
+        Setting("POPTORCH_IPU_MODEL", "flag", False,
+                "1: PopTorch programs run on the IPU model: no virtual IPU is leased."),
+        Setting("POPTORCH_SMALL_IPU_MODEL", "flag", False,
+                "The same as POPTORCH_IPU_MODEL here: tiles do not limit a run."),
+        Setting("POPTORCH_WAIT_FOR_IPU", "flag", False,
+                "1: wait for busy IPUs instead of raising an error."),
+        Setting("PVTI_OPTIONS", "text", None,
+                'JSON; `{"enable": "true", "directory": "DIR"}`: trace points are written to DIR '
+                "(default: the working directory) as trace-event JSON."),
+        Setting("SOFTIPU_COMPILE_AFTER", "seconds", 30.0,
+                "Seconds that a program runs before a compiled form is built and tried."),
+        Setting("SOFTIPU_DETERMINISTIC", "flag", False,
+                "1: programs are always executed the same way: no choice by measurement."),
         Setting("XDG_STATE_HOME", "path", None,
                 "Base of the default state directory."),
         Setting("IPUOF_CONFIG_PATH", "path", None,

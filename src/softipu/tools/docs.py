@@ -30,6 +30,7 @@ COMMANDS = (
     "softipu.tools.demo:parser",
     "softipu.tools.doctor:parser",
     "softipu.tools.dashboard.command:parser",
+    "softipu.tools.cache:parser",
 )
 
 

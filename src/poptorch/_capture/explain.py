@@ -1,0 +1,80 @@
+"""Turns what torch says about code it can't capture into an error that names the user's line."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from softipu.errors import CaptureDataDependent, CaptureUnsupported
+
+from .._errors import Error, failure
+
+_LIBRARIES = (
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+)
+
+
+class ShapeDependsOnValues(Error, DynamicOutputShapeException):
+    """Also torch's own exception, which is what PopTorch lets through here."""
+
+
+@contextlib.contextmanager
+def explained(model: Any) -> Iterator[None]:
+    """Errors of the capture itself leave as poptorch.Error; the user's own exceptions pass."""
+    name = type(model).__name__ if isinstance(model, torch.nn.Module) else str(model)
+    try:
+        yield
+    except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
+        raise failure(
+            CaptureDataDependent,
+            f"{name}.forward needs the value of a tensor while it is captured{where(error)}.",
+        ) from error
+    except DynamicOutputShapeException as error:
+        told = failure(
+            CaptureDataDependent,
+            f"{name}.forward calls {_operator(error)}, whose output shape depends on values"
+            f"{where(error)}.",
+        )
+        told.__class__ = ShapeDependsOnValues
+        raise told from error
+    except TypeError as error:
+        # The user passed a torch.Tensor and never heard of fake ones.
+        if "FakeTensor" not in str(error):
+            raise
+        raise TypeError(str(error).replace("FakeTensor", "Tensor")) from error
+    except (UnsupportedOperatorException, NotImplementedError) as error:
+        raise failure(
+            CaptureUnsupported,
+            f"{name}.forward uses something that can't be captured: {error}{where(error)}.",
+        ) from error
+
+
+def where(error: BaseException) -> str:
+    """The last line of the user's own code in the traceback, as text to append."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(_LIBRARIES) and os.path.exists(frame.filename)
+    ]
+    if not frames:
+        return ""
+    last = frames[-1]
+    line = linecache.getline(last.filename, last.lineno or 0).strip()
+    return f", at {last.filename}:{last.lineno} in {last.name}: `{line}`"
+
+
+def _operator(error: Exception) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__

@@ -1,0 +1,286 @@
+"""The rules that hold while a model's `forward` is captured, as one torch function mode.
+
+Devices named "ipu" are the captured device, losses are marked, half and float32 may meet, and each
+recorded node learns which block, scope and module it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, Node
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .._context import Capture
+from .._errors import createPoptorchError
+from .._ops_ctc_loss import ctc_loss
+
+LOSSES = frozenset(
+    {
+        "binary_cross_entropy",
+        "binary_cross_entropy_with_logits",
+        "cosine_embedding_loss",
+        "cross_entropy",
+        "ctc_loss",
+        "gaussian_nll_loss",
+        "hinge_embedding_loss",
+        "huber_loss",
+        "kl_div",
+        "l1_loss",
+        "margin_ranking_loss",
+        "mse_loss",
+        "multi_margin_loss",
+        "multilabel_margin_loss",
+        "multilabel_soft_margin_loss",
+        "nll_loss",
+        "nll_loss_nd",
+        "poisson_nll_loss",
+        "smooth_l1_loss",
+        "soft_margin_loss",
+        "triplet_margin_loss",
+        "triplet_margin_with_distance_loss",
+    }
+)
+IPU_DEVICES = ("ipu", "xla")
+#: Functions that want one floating type, and whose fake versions don't complain about two.
+ONE_TYPE = frozenset(
+    {
+        "addbmm",
+        "addmm",
+        "addmv",
+        "baddbmm",
+        "bilinear",
+        "bmm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_transpose3d",
+        "dot",
+        "einsum",
+        "gru",
+        "linear",
+        "lstm",
+        "matmul",
+        "mm",
+        "multi_head_attention_forward",
+        "mv",
+        "rnn_relu",
+        "rnn_tanh",
+        "scaled_dot_product_attention",
+        "__matmul__",
+        "__rmatmul__",
+    }
+)
+
+
+class Stamper:
+    """Writes the current place on every node that was recorded since it last looked."""
+
+    def __init__(self, graph: Graph, capture: Capture) -> None:
+        self._graph = graph
+        self._capture = capture
+        self._last: Node = graph._root.prev
+
+    def stamp(self, *, backward: bool = False) -> None:
+        place = self._capture.place
+        facts: dict[str, Any] = {
+            key: value
+            for key, value in (
+                ("block", place.block),
+                ("stage", place.stage),
+                ("phase", place.phase),
+                ("ipu", place.ipu),
+                ("path", "/".join(self._capture.scopes) or None),
+                ("backward", backward or None),
+            )
+            if value is not None
+        }
+        node = self._last.next
+        while node.op != "root":
+            node.meta.setdefault("softipu", facts)
+            self._last = node
+            node = node.next
+
+    def state(self) -> tuple[Any, list[str]]:
+        return self._capture.place, list(self._capture.scopes)
+
+    def restore(self, state: tuple[Any, list[str]]) -> None:
+        """Called as the backward pass of a function begins: its nodes belong where it ran."""
+        self.stamp(backward=True)
+        place, scopes = state
+        self._capture.places[-1] = place
+        self._capture.scopes[:] = scopes
+
+
+def _without_ipu(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type in IPU_DEVICES else value
+    if isinstance(value, str) and value.split(":")[0] in IPU_DEVICES:
+        return "cpu"
+    return value
+
+
+def _floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    return [tensor for tensor in _tensors(args, kwargs) if tensor.is_floating_point()]
+
+
+def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    kinds = {tensor.dtype for tensor in _floating(args, kwargs)}
+    return {torch.float16, torch.float32} <= kinds
+
+
+def _as_float(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype == torch.float16 else value
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(_as_float(item) for item in value)
+    return value
+
+
+def _bincount(
+    input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """Counts into a fixed number of bins: a graph's shapes can't depend on values."""
+    if minlength == 0:
+        raise createPoptorchError(
+            "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 "
+            "platform the minimum length is also the maximum length"
+        )
+    ones = torch.ones_like(input) if weights is None else weights
+    bins = torch.zeros(minlength, dtype=ones.dtype)
+    return bins.scatter_add(0, input.to(torch.int64), ones)
+
+
+def _random_(
+    tensor: torch.Tensor, low: int = 0, high: int | None = None, *, generator: Any = None
+) -> torch.Tensor:
+    """The overloads `from` and `to` of random_ have names that generated code can't spell."""
+    if high is None:
+        low, high = 0, low or 2**31 - 1
+    return tensor.copy_(torch.randint(low, high, tensor.shape, generator=generator))
+
+
+#: Functions that need another form to be captured.
+REPLACED: dict[str, Callable[..., Any]] = {
+    "bincount": _bincount,
+    "ctc_loss": ctc_loss,
+    "random_": _random_,
+}
+
+
+def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    found = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += _tensors(tuple(value), {})
+    return found
+
+
+def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function sees only tensors that exist outside the model."""
+    tensors = _tensors(args, kwargs)
+    return bool(tensors) and not any(isinstance(t, FakeTensor) for t in tensors)
+
+
+class ForwardRules(TorchFunctionMode):
+    """Applies the rules to each torch function that `forward` calls."""
+
+    def __init__(self, capture: Capture, stamper: Stamper) -> None:
+        super().__init__()
+        self._capture = capture
+        self._stamper = stamper
+        self.switched_gradients = False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "_set_grad_enabled":
+            self.switched_gradients = True
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": _without_ipu(kwargs["device"])}
+        if name == "to":
+            args = (args[0], *(_without_ipu(value) for value in args[1:]))
+        if _on_host(args, kwargs):
+            # Tensors of the host are constants of the graph: computed now, as their values may be
+            # needed for indices and sizes.
+            with _disable_current_modes():
+                return func(*args, **kwargs)
+        self._stamper.stamp()
+        result = self._call(func, args, kwargs)
+        if name in LOSSES and isinstance(result, torch.Tensor):
+            self._capture.mark_loss(result)
+        if isinstance(result, torch.Tensor) and result.grad_fn is not None:
+            self._follow(result.grad_fn)
+        self._stamper.stamp()
+        return result
+
+    def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function itself; half and float32 that torch refuses to mix meet in float32."""
+        name = getattr(func, "__name__", "")
+        if name not in ONE_TYPE or not _mixed(args, kwargs):
+            try:
+                return REPLACED.get(name, func)(*args, **kwargs)
+            except RuntimeError:
+                if not _mixed(args, kwargs):
+                    raise
+        wide = tuple(_as_float(value) for value in args)
+        result = func(*wide, **{key: _as_float(value) for key, value in kwargs.items()})
+        if name.startswith(("linear", "conv")):
+            # Layers answer in the type of their activations, whatever their weights are.
+            return result.to(args[0].dtype)
+        return result
+
+    def _follow(self, function: Any) -> None:
+        state = self._stamper.state()
+        stamper = self._stamper
+        function.register_prehook(lambda _gradients: stamper.restore(state))
+
+
+class ModuleScopes:
+    """Keeps `capture.scopes` equal to the path of the module whose forward runs."""
+
+    def __init__(self, model: Any, capture: Capture, enabled: bool) -> None:
+        self._capture = capture
+        self._enabled = enabled and isinstance(model, torch.nn.Module)
+        self._names = (
+            {id(module): name for name, module in model.named_modules() if name}
+            if self._enabled
+            else {}
+        )
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> ModuleScopes:
+        if self._enabled:
+            hooks = torch.nn.modules.module
+            self._handles = [
+                hooks.register_module_forward_pre_hook(self._enter),
+                hooks.register_module_forward_hook(self._leave, always_call=True),
+            ]
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _enter(self, module: torch.nn.Module, _args: Any) -> None:
+        name = self._names.get(id(module))
+        if name is not None:
+            self._capture.scopes.append(name.rpartition(".")[2])
+
+    def _leave(self, module: torch.nn.Module, _args: Any, _result: Any) -> None:
+        if id(module) in self._names and self._capture.scopes:
+            self._capture.scopes.pop()

@@ -1,0 +1,83 @@
+"""What capture hands to the engine: graphs of ATen calls and the facts needed to run them.
+
+A `Program` holds no weights and no Python of the user, so it can be written to a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A named tensor of the program: parameter, buffer, input, output or optimiser state."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> TensorSpec:
+        return cls(name, tuple(tensor.shape), tensor.dtype)
+
+
+@dataclass
+class Program:
+    """One micro-batch of a model, and the update that follows the last micro-batch of a step.
+
+    `micro` takes parameters, buffers and inputs (in this order) and returns the outputs, then one
+    gradient per entry of `trained`, then the anchored tensors. It changes buffers, and inputs that
+    the model writes to, in place. `update` takes parameters, gradients, optimiser state and
+    hyper-parameters and changes parameters and state in place.
+    """
+
+    training: bool
+    micro: GraphModule
+    parameters: list[TensorSpec]
+    buffers: list[TensorSpec]
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    trained: list[str] = field(default_factory=list)
+    anchors: list[str] = field(default_factory=list)
+    update: GraphModule | None = None
+    state: list[TensorSpec] = field(default_factory=list)
+    hypers: list[str] = field(default_factory=list)
+    groups: list[list[str]] = field(default_factory=list)
+    loss_scaling: str | None = None
+    automatic_loss_scaling: bool = False
+    loss_node: str | None = None
+    forward_replays: bool = True
+    written_buffers: list[str] = field(default_factory=list)
+    written_inputs: list[int] = field(default_factory=list)
+    loose_buffers: list[str] = field(default_factory=list)
+    tensor_names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for node in self.micro.graph.nodes if node.op == "call_function"]
+
+    @property
+    def random(self) -> bool:
+        """Whether the program draws random numbers, which fixes how it may be executed."""
+        return any(is_random(node) for node in self.nodes)
+
+    @property
+    def calls_host(self) -> bool:
+        return any(namespace(node) == "poptorch" for node in self.nodes)
+
+    def place_of(self, node: Node) -> dict[str, Any]:
+        place: dict[str, Any] = node.meta.get("softipu", {})
+        return place
+
+
+def namespace(node: Node) -> str:
+    return getattr(node.target, "namespace", "")
+
+
+def is_random(node: Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.nondeterministic_seeded in tags

@@ -1,0 +1,353 @@
+"""Runs `forward` once on fake tensors and records forward and backward as one ATen graph.
+
+The user's module lends its parameter slots to fake tensors for the time of the trace and gets its
+own back whatever happens. Optimiser updates are traced in `update`, errors explained in `explain`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
+
+from .. import _context
+from .._arg_parsers import flatten, rebuild
+from .._context import Capture, Place
+from .._errors import createPoptorchError
+from .._strategies import require_block
+from .analyse import annotate_outputs, find_writes, name_tensors
+from .explain import explained
+from .modes import ForwardRules, ModuleScopes, Stamper
+from .program import Program, TensorSpec
+
+BATCH_NORMS = (torch.nn.modules.batchnorm._BatchNorm,)
+DEVICE_TYPES = {torch.float64: torch.float32}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to capture, with one micro-batch of inputs."""
+
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    training: bool
+    options: Any
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+    optimised: frozenset[str] = frozenset()
+    loss_scaling: str | None = None
+    sharded: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Found:
+    """What the trace learns on the way, beside the graph itself."""
+
+    result: Any = None
+    outputs: list[torch.Tensor] | None = None
+    trained: list[str] | None = None
+    loss: Node | None = None
+    plain_autograd: bool = True
+
+
+def on_device(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the IPU holds it: contiguous, float64 as float32."""
+    return tensor.detach().to(DEVICE_TYPES.get(tensor.dtype, tensor.dtype)).contiguous()
+
+
+def capture(source: Source) -> tuple[Program, Any]:
+    """The program of a model, and the structure that `forward` returned (tensors are fakes)."""
+    fakes = FakeTensorMode(allow_non_fake_inputs=True)
+    parameters = {
+        name: _fake(fakes, value, source, name) for name, value in source.parameters.items()
+    }
+    buffers: dict[str, torch.Tensor] = {
+        name: fakes.from_tensor(on_device(value)) for name, value in source.buffers.items()
+    }
+    given = flatten((source.args, source.kwargs))
+    inputs: list[torch.Tensor] = [fakes.from_tensor(on_device(tensor)) for tensor in given]
+    state = Capture(source.training, source.options, inputs=inputs)
+    found = _Found()
+
+    flat: list[torch.Tensor] = [*parameters.values(), *buffers.values(), *inputs]
+    if source.loss_scaling:
+        flat.append(fakes.from_tensor(torch.ones(())))
+
+    def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        scale = tensors[-1] if source.loss_scaling else None
+        return _run(source, state, found, dict(zip(parameters, tensors, strict=False)), scale)
+
+    with _lent(source.model, _slots(source, parameters, buffers)), explained(source.model):
+        traced = make_fx(step)(*flat)
+
+    graph = _plain(traced)
+    specs = [
+        [TensorSpec.of(name, value) for name, value in named.items()]
+        for named in (parameters, buffers, {f"input_{i}": t for i, t in enumerate(inputs)})
+    ]
+    _name_placeholders(graph, specs, bool(source.loss_scaling))
+    writes = find_writes(graph, specs[0], specs[1], specs[2])
+    outputs = found.outputs or []
+    program = Program(
+        training=source.training,
+        micro=graph,
+        parameters=specs[0],
+        buffers=specs[1],
+        inputs=specs[2],
+        outputs=[TensorSpec.of(f"output_{i}", t) for i, t in enumerate(outputs)],
+        trained=found.trained or [],
+        loss_scaling=source.loss_scaling,
+        loss_node=found.loss.name if found.loss is not None else None,
+        forward_replays=found.plain_autograd,
+        written_buffers=writes.buffers,
+        written_inputs=writes.inputs,
+        loose_buffers=_loose(source.model, writes.buffers),
+    )
+    annotate_outputs(program, state)
+    program.tensor_names = name_tensors(program)
+    return program, found.result
+
+
+def _fake(fakes: FakeTensorMode, value: torch.Tensor, source: Source, name: str) -> torch.Tensor:
+    device_value = on_device(value)
+    if name in source.sharded:
+        device_value = device_value[0]
+    fake = fakes.from_tensor(device_value)
+    return torch.nn.Parameter(fake, value.requires_grad) if fake.is_floating_point() else fake
+
+
+def _run(
+    source: Source,
+    state: Capture,
+    found: _Found,
+    parameters: dict[str, torch.Tensor],
+    scale: torch.Tensor | None,
+) -> list[torch.Tensor]:
+    """The traced function: forward, then the gradients of the one loss."""
+    mode = get_proxy_mode()
+    assert mode is not None
+    tracer = mode.tracer
+    stamper = Stamper(tracer.graph, state)
+    rules = ForwardRules(state, stamper)
+    strategy = source.options._execution_strategy
+    args, kwargs = rebuild((source.args, source.kwargs), iter(state.inputs))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_context.capturing(state))
+        strategy.onStartTracing()
+        stack.callback(strategy.onEndTracing)
+        stack.enter_context(_unchecked_distributions())
+        watch = stack.enter_context(_watched_functions())
+        namescope = source.options._module_namescope_enabled
+        stack.enter_context(ModuleScopes(source.model, state, namescope))
+        stack.enter_context(rules)
+        found.result = source.model(*args, **kwargs)
+    stamper.stamp()
+    _require_blocks(tracer.graph)
+    found.plain_autograd = not (rules.switched_gradients or watch)
+    outputs = [_narrowed(tensor) for tensor in flatten(found.result)]
+    found.outputs = [_fresh(tensor, state, source, parameters) for tensor in outputs]
+    for node in tracer.graph.nodes:
+        node.meta["forward"] = True
+    gradients: list[torch.Tensor] = []
+    if source.training:
+        loss, found.loss = _final_loss(state, tracer)
+        gradients, found.trained = _gradients(loss, source, parameters, scale)
+        stamper.stamp(backward=True)
+    return [tensor.detach() for tensor in found.outputs] + gradients
+
+
+def _require_blocks(graph: Graph) -> None:
+    """Every op belongs to a block once the model has scoped blocks."""
+    for node in graph.nodes:
+        if node.users:
+            require_block(Place(ipu=node.meta.get("softipu", {}).get("ipu")))
+
+
+def _narrowed(tensor: torch.Tensor) -> torch.Tensor:
+    """64-bit results come back as 32-bit ones, as from the device."""
+    if tensor.dtype == torch.int64:
+        return tensor.to(torch.int32)
+    if tensor.dtype == torch.float64:
+        return tensor.to(torch.float32)
+    return tensor
+
+
+def _fresh(
+    tensor: torch.Tensor, state: Capture, source: Source, parameters: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """Outputs never share memory with what stays on the device or belongs to the caller."""
+    del source
+    owned = {t.untyped_storage()._cdata for t in (*state.inputs, *parameters.values())}
+    storage = tensor.untyped_storage()._cdata
+    return tensor.clone() if storage in owned or tensor._base is not None else tensor
+
+
+def _final_loss(state: Capture, tracer: Any) -> tuple[torch.Tensor, Node]:
+    """The one loss that feeds no other loss."""
+    marked: dict[Node, torch.Tensor] = {}
+    for tensor in state.losses:
+        marked[get_proxy_slot(tensor, tracer).proxy.node] = tensor
+    if not marked:
+        raise createPoptorchError("Couldn't find a loss in graph!")
+    final = [node for node in marked if not (_descendants(node) & marked.keys())]
+    if len(final) != 1:
+        raise createPoptorchError(
+            "Multiple independent losses found in graph. Graph must have one final loss. "
+            "Wrap final graph loss in poptorch.identity_loss."
+        )
+    return marked[final[0]], final[0]
+
+
+def _descendants(node: Node) -> set[Node]:
+    seen: set[Node] = set()
+    todo = [node]
+    while todo:
+        for user in todo.pop().users:
+            if user not in seen:
+                seen.add(user)
+                todo.append(user)
+    return seen
+
+
+def _gradients(
+    loss: torch.Tensor,
+    source: Source,
+    parameters: dict[str, torch.Tensor],
+    scale: torch.Tensor | None,
+) -> tuple[list[torch.Tensor], list[str]]:
+    wanted = {
+        name: tensor
+        for name, tensor in parameters.items()
+        if tensor.requires_grad and name in source.optimised
+    }
+    if not wanted or not loss.requires_grad:
+        return [], []
+    if scale is not None:
+        loss = loss * scale.to(loss.dtype)
+    gradients = torch.autograd.grad(
+        loss, list(wanted.values()), grad_outputs=torch.ones_like(loss), allow_unused=True
+    )
+    pairs = [(name, grad) for name, grad in zip(wanted, gradients, strict=True) if grad is not None]
+    return [grad.detach() for _, grad in pairs], [name for name, _ in pairs]
+
+
+@contextlib.contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """torch.distributions checks values with Python branches, which a capture can't follow."""
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+
+
+@contextlib.contextmanager
+def _watched_functions() -> Iterator[list[str]]:
+    """Collects the names of user-defined autograd functions that run: replay would lose them."""
+    seen: list[str] = []
+    kind = torch.autograd.Function
+    before = kind.__dict__["apply"]
+
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        seen.append(cls.__name__)
+        return before.__get__(None, cls)(*args, **kwargs)
+
+    kind.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield seen
+    finally:
+        kind.apply = before  # type: ignore[method-assign]
+
+
+_Slots = list[tuple[dict[str, Any], str, torch.Tensor, str, str]]
+
+
+def _slots(
+    source: Source, parameters: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor]
+) -> _Slots:
+    """Every place in the module tree that holds a parameter or buffer, aliases included."""
+    if not isinstance(source.model, torch.nn.Module):
+        return []
+    by_id = {id(value): parameters[name] for name, value in source.parameters.items()}
+    by_id |= {id(value): buffers[name] for name, value in source.buffers.items()}
+    slots: _Slots = []
+    for prefix, module in source.model.named_modules(remove_duplicate=True):
+        for table, kind in ((module._parameters, "Parameter"), (module._buffers, "Buffer")):
+            for name, value in table.items():
+                if value is not None:
+                    full = f"{prefix}.{name}" if prefix else name
+                    slots.append((table, name, by_id[id(value)], full, kind))
+    return slots
+
+
+@contextlib.contextmanager
+def _lent(model: Any, slots: _Slots) -> Iterator[None]:
+    """The slots hold fakes inside; afterwards they hold what they held, checked for changes."""
+    del model
+    before = [(table, name, table[name]) for table, name, _, _, _ in slots]
+    for table, name, fake, _, _ in slots:
+        table[name] = fake
+    problem: str | None = None
+    try:
+        yield
+        problem = _reassigned(slots)
+    finally:
+        for table, name, value in before:
+            table[name] = value
+    if problem:
+        raise createPoptorchError(problem)
+
+
+def _reassigned(slots: _Slots) -> str | None:
+    for table, name, fake, full, kind in sorted(slots, key=lambda slot: slot[4]):
+        if name not in table:
+            return f"{kind} {full} is removed from the model when calling the forward method."
+        if table[name] is not fake:
+            return (
+                f"{kind} {full} is reassigned within the model when calling the forward method. "
+                f"This is not supported. Consider using self.{full}.copy_(src) to copy data from "
+                "a source tensor, where src is the name of the source tensor."
+            )
+    return None
+
+
+def _plain(traced: GraphModule) -> GraphModule:
+    """The traced graph without pytree code around it: flat tensors in, a flat list out."""
+    traced.graph.set_codegen(torch.fx.graph.CodeGen())
+    output = next(node for node in traced.graph.nodes if node.op == "output")
+    output.args = (list(output.args[0]),)
+    return traced
+
+
+def _name_placeholders(graph: GraphModule, specs: list[list[TensorSpec]], scaled: bool) -> None:
+    names = [
+        f"{kind}{i}" for kind, group in zip("pbx", specs, strict=True) for i in range(len(group))
+    ]
+    if scaled:
+        names.append("loss_scaling")
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    for node, name in zip(placeholders, names, strict=True):
+        node._rename(name)
+        node.target = name
+    graph.recompile()
+
+
+def _loose(model: Any, written: list[str]) -> list[str]:
+    """Written buffers other than a batch norm's statistics: replicas let them drift apart."""
+    if not isinstance(model, torch.nn.Module):
+        return written
+    norms = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, BATCH_NORMS)
+        for name in module._buffers
+    }
+    return [name for name in written if name not in norms]

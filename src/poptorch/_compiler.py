@@ -1,0 +1,256 @@
+"""Turns a model, its options and one call's arguments into an `Executable`.
+
+The steps PopTorch users see in its progress bar and logs: preprocess, capture, check, lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from softipu.errors import UnsupportedInput
+
+from ._arg_parsers import flatten, rebuild
+from ._attachment import Attachment
+from ._capture import Program, Source, capture
+from ._capture.update import add_update
+from ._compile_log import forward_nodes, log_program, place_of
+from ._engine.backend import backend_device
+from ._engine.batching import Batching, Mode, Output
+from ._engine.memory import DeviceMemory
+from ._engine.plan import Plan
+from ._errors import createPoptorchError, failure
+from ._executable import Executable
+from ._inputs import Arguments, CompiledArguments
+from ._logging import logger, native
+from ._ops_overlap import check_overlap_settings, take_overlaps
+from ._replicas import shard_of_each_replica
+from ._strategies import PipelinedExecution, check_pipeline, forward_stages, ipus_needed
+from .enums import CommGroupType, OutputMode, ReductionType
+from .optim import _rules
+from .optim._attributes import Description
+
+_MODES: dict[OutputMode, Mode] = {
+    OutputMode.All: "All",
+    OutputMode.EveryN: "EveryN",
+    OutputMode.Final: "Final",
+    OutputMode.Sum: "Sum",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be compiled."""
+
+    model: Any
+    options: Any
+    training: bool
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+    description: Description | None = None
+    groups: tuple[tuple[str, ...], ...] = ()
+    replica_groups: Mapping[str, tuple[Any, ...]] | None = None
+
+
+def batching_of(options: Any) -> Batching:
+    return Batching(
+        iterations=options.device_iterations,
+        accumulation=options.Training.gradient_accumulation,
+        replicas=options.replication_factor,
+        group_size=options.input_group_size,
+        orthogonal=options.input_cgt == CommGroupType.Orthogonal,
+    )
+
+
+def micro_batch(tensor: torch.Tensor, options: Any) -> torch.Tensor:
+    """The part of an input that one micro-batch sees; PopTorch's assertion if it doesn't divide."""
+    batching = batching_of(options)
+    size = tensor.shape[0] if tensor.dim() else 1
+    assert size % batching.inputs == 0, (
+        f"Invalid batch dimension: In the input {tensor.shape}, the batch dimension ({size}) must "
+        f"be a multiple of Options.deviceIterations({batching.iterations}) * "
+        f"(Options.replicationFactor({batching.replicas}) / "
+        f"Options.inputReplicaGrouping.input_group_size({batching.group_size})) * "
+        f"Options.Training.gradientAccumulation({batching.accumulation}) = {batching.inputs} "
+        "because it is used to calculate the batch size which will be executed on the device in "
+        "any given iteration. For a full explanation see the batching semantics page of the "
+        "documentation."
+    )
+    return tensor.narrow(0, 0, size // batching.inputs) if tensor.dim() else tensor
+
+
+def prepared(bound: Arguments, options: Any) -> Arguments:
+    """The arguments of a call as one micro-batch, checked for what IPUs can't take."""
+    tensors = []
+    for tensor in bound.tensors():
+        _check_input(tensor)
+        if tensor.requires_grad:
+            logger.warning(
+                "Input tensor has requires_grad=True set. This tensor will be detached because "
+                "backward pass via inputs is not supported."
+            )
+        tensors.append(micro_batch(tensor.detach(), options))
+    return bound.with_tensors(tensors)
+
+
+def _check_input(tensor: torch.Tensor) -> None:
+    if tensor.numel() == 0:
+        raise failure(
+            UnsupportedInput,
+            f"An input has the shape {tuple(tensor.shape)}: zero-sized tensors can't be sent.",
+        )
+    if tensor.dtype == torch.bfloat16 or tensor.is_complex():
+        raise failure(UnsupportedInput, f"An input has the type {tensor.dtype}.")
+
+
+def compile_model(job: Job, bound: Arguments) -> Executable:
+    """Captures and checks the model and prepares memory; no IPU is attached yet."""
+    micro = prepared(bound, job.options)
+    sharded = _shards(job)
+    source = Source(
+        model=job.model,
+        args=tuple(micro.positional),
+        kwargs=micro.named,
+        training=job.training,
+        options=job.options,
+        parameters=job.parameters,
+        buffers=job.buffers,
+        optimised=frozenset(name for group in job.groups for name in group),
+        loss_scaling=_rules.loss_scaling_name(job.description) if job.description else None,
+        sharded=frozenset(name for name, _ in sharded),
+    )
+    program, result = capture(source)
+    per_replica = ipus_needed(
+        [place_of(node) for node in program.nodes], job.options._execution_strategy
+    )
+    attachment = Attachment(job.options, per_replica)
+    _take_overlaps(program, job.options)
+    _check_program(program, job)
+    log_program(program, job.options)
+    plan = _plan(program, job, sharded)
+    seed = job.options.random_seed if job.options.exists("random_seed") else 0
+    executable = Executable(
+        plan,
+        CompiledArguments(bound),
+        _shell(result),
+        attachment,
+        backend_device(),
+        seed,
+        per_replica,
+    )
+    if job.training and job.description is not None and program.trained:
+        _add_update(executable, job)
+    native.info("Finished Poplar compilation")
+    return executable
+
+
+def _add_update(executable: Executable, job: Job) -> None:
+    program = executable.program
+    assert job.description is not None
+    scratch = DeviceMemory(executable.memory.device)
+    scratch.write_parameters({name: job.parameters[name] for name in program.trained})
+    groups = [list(group) for group in job.groups]
+    state = add_update(program, job.description, groups, scratch.parameters)
+    executable.memory.state = {
+        name: value.to(executable.memory.device) for name, value in state.items()
+    }
+    write_hypers(executable, job.description)
+
+
+def write_hypers(executable: Executable, description: Description) -> None:
+    memory = executable.memory
+    for line in _rules.summary_lines(description, executable.program.groups):
+        native.debug(line)
+    for name, value in _rules.hyper_spec(description).items():
+        memory.upload(memory.hypers, name, value)
+
+
+def _take_overlaps(program: Program, options: Any) -> None:
+    """Marks of overlapped I/O are checked and leave the graph: they say how, not what."""
+    graph = program.micro.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    first = len(program.parameters) + len(program.buffers)
+    inputs = placeholders[first : first + len(program.inputs)]
+    results = next(node for node in graph.nodes if node.op == "output").args[0]
+    found = take_overlaps(graph, inputs, list(results[: len(program.outputs)]))
+    program.micro.recompile()
+    check_overlap_settings(
+        found,
+        pipelined=type(options._execution_strategy) is PipelinedExecution,
+        io_tiles=options._Popart.options.get("numIOTiles", 0),
+        output_mode=OutputMode(options.output_mode),
+    )
+
+
+def _check_program(program: Program, job: Job) -> None:
+    options = job.options
+    check_pipeline(
+        options._execution_strategy,
+        forward_stages([place_of(node) for node in forward_nodes(program)]),
+        job.training,
+        options.device_iterations,
+        options.Training.gradient_accumulation,
+    )
+    if program.loose_buffers and options.replication_factor > 1 and options.broadcast_buffers:
+        raise createPoptorchError(
+            "PopTorch does not support broadcasting buffers. If your model is able to tolerate "
+            "buffers becoming out of sync between replicas, you can disable buffer broadcasting "
+            "using poptorch.Options.broadcastBuffers(False)."
+        )
+
+
+def _plan(program: Program, job: Job, sharded: tuple[tuple[str, tuple[int, ...]], ...]) -> Plan:
+    options = job.options
+    default = Output(_MODES[OutputMode(options.output_mode)], options.output_return_period)
+    anchors = []
+    for name, _given, mode, period in options.anchored_tensors.values():
+        if name not in program.tensor_names:
+            raise createPoptorchError(
+                f"Anchored tensor {name} is not in the graph. PoplarExecutor.getTensorNames() "
+                "lists the names that can be anchored."
+            )
+        role = program.tensor_names[name]
+        if ":" not in role:
+            _expose(program, role)
+        program.anchors.append(role)
+        anchors.append(Output(_MODES[OutputMode(mode)], period))
+    reduction = options.Training.accumulation_and_replication_reduction_type
+    return Plan(
+        program,
+        batching_of(options),
+        tuple(default for _ in program.outputs),
+        tuple(anchors),
+        mean=reduction == ReductionType.Mean,
+        sharded=sharded,
+    )
+
+
+def _expose(program: Program, node_name: str) -> None:
+    """Makes a node one more result of the micro graph."""
+    graph = program.micro.graph
+    node = next(node for node in graph.nodes if node.name == node_name)
+    output = next(node for node in graph.nodes if node.op == "output")
+    output.args = ([*output.args[0], node],)
+    program.micro.recompile()
+
+
+def _shards(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """For variables that differ between replica groups: which slice each replica uses."""
+    found = []
+    for name, (kind, shards, _mode) in (job.replica_groups or {}).items():
+        if job.parameters[name].dim() == 0:
+            raise createPoptorchError(
+                "Scalars cannot be passed as per-replica weight tensor values"
+            )
+        replicas = job.options.replication_factor
+        found.append((name, shard_of_each_replica(kind, shards, replicas)))
+    return tuple(found)
+
+
+def _shell(result: Any) -> Any:
+    """The structure of a result, holding no real or fake tensor."""
+    count = len(flatten(result))
+    return rebuild(result, iter([torch.empty(0, device="meta") for _ in range(count)]))

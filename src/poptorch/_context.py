@@ -1,0 +1,70 @@
+"""What the capture of a model knows while `forward` runs: block, scopes, losses, notes on tensors.
+
+`poptorch.ops` and the blocks write here; the tracer reads it when it records a node. Outside a
+capture `current()` is None and every op has its plain PyTorch meaning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the nodes recorded now belong: the block, and what the strategy made of it."""
+
+    block: str | None = None
+    stage: int | None = None
+    phase: int | None = None
+    ipu: int | None = None
+
+
+@dataclass
+class Capture:
+    """The state of one capture. `places` and `scopes` are stacks; their ends are current."""
+
+    training: bool
+    options: Any
+    places: list[Place] = field(default_factory=lambda: [Place()])
+    scopes: list[str] = field(default_factory=list)
+    losses: list[torch.Tensor] = field(default_factory=list)
+    notes: list[tuple[torch.Tensor, str, Any]] = field(default_factory=list)
+    inputs: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def place(self) -> Place:
+        return self.places[-1]
+
+    def mark_loss(self, tensor: torch.Tensor) -> None:
+        """`tensor` is a loss: torch's loss functions and `identity_loss` call this."""
+        self.losses.append(tensor)
+
+    def note(self, tensor: torch.Tensor, key: str, value: Any) -> None:
+        """Attach a hint (memory proportion, recompute …) to the node that made `tensor`."""
+        self.notes.append((tensor, key, value))
+
+
+_active: list[Capture] = []
+
+
+def current() -> Capture | None:
+    return _active[-1] if _active else None
+
+
+@contextlib.contextmanager
+def capturing(capture: Capture) -> Iterator[Capture]:
+    _active.append(capture)
+    try:
+        yield capture
+    finally:
+        _active.pop()
+
+
+def isRunningOnIpu() -> bool:
+    """True while a model is captured for the IPU; False in plain PyTorch execution."""
+    return bool(_active)

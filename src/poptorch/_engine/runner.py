@@ -1,0 +1,75 @@
+"""The loops of an executable: device iterations, each a step over its micro-batches.
+
+The tuner says which variant does the next step; the runner feeds it and collects what goes to the
+host.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .batching import Output
+from .memory import DeviceMemory
+from .plan import Plan
+from .tuner import Tuner
+
+
+class Runner:
+    """Executes calls of one executable."""
+
+    def __init__(self, plan: Plan, memory: DeviceMemory, capture_seconds: float = 0.0) -> None:
+        self.plan = plan
+        self.memory = memory
+        self.tuner = Tuner(plan, memory, capture_seconds)
+        self._random = plan.program.random
+
+    def weights_changed(self) -> None:
+        """The host wrote new weights: whatever was derived from the old ones is stale."""
+
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        if self._random:
+            with self.memory.random.active():
+                return self._run(inputs)
+        return self._run(inputs)
+
+    def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        batching = self.plan.batching
+        rows = [batching.split(tensor) for tensor in inputs]
+        parts: list[list[torch.Tensor]] = [[] for _ in self.plan.collected]
+        start = 0
+        with torch.no_grad():
+            while start < batching.runs:
+                chosen = self.tuner.choose(batching.runs - start)
+                size = chosen.variant.size
+                whole = size == batching.runs
+                chunk = rows if whole else [row[start : start + size] for row in rows]
+                self._collect(parts, self.tuner.run(chosen, chunk), start)
+                start += size
+        return [
+            output.join(kept, batching)
+            for output, kept in zip(self.plan.collected, parts, strict=True)
+        ]
+
+    def _collect(
+        self, parts: list[list[torch.Tensor]], results: list[torch.Tensor], start: int
+    ) -> None:
+        batching = self.plan.batching
+        for output, kept, result in zip(self.plan.collected, parts, results, strict=True):
+            size = result.shape[0]
+            wanted = [i for i in range(size) if output.keeps(start + i, batching)]
+            if len(wanted) == size:
+                self._keep(output, kept, result)
+            elif wanted:
+                kept.append(result[wanted])
+
+    def _keep(self, output: Output, kept: list[torch.Tensor], result: torch.Tensor) -> None:
+        """Sums are added up as they come, so that a long loop holds one result, not all."""
+        replicas = self.plan.batching.replicas
+        if output.mode != "Sum" or result.shape[0] % replicas:
+            kept.append(result)
+            return
+        total = result.view(-1, replicas, *result.shape[1:]).sum(0, dtype=result.dtype)
+        if kept:
+            kept[0] = kept[0] + total
+        else:
+            kept.append(total)

@@ -1,0 +1,133 @@
+"""A compiled model on the device: program, memory, IPUs and the loops that run it.
+
+It knows names and tensors only; what they mean to the user's module is `_executor`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ._arg_parsers import rebuild
+from ._attachment import Attachment, clock
+from ._capture import Program
+from ._engine.backend import make_runner
+from ._engine.memory import DeviceMemory, RandomState
+from ._engine.plan import Plan
+from ._engine.runner import Runner
+from ._inputs import CompiledArguments
+
+
+@dataclass
+class Timestamps:
+    """When the host saw what, in the last call."""
+
+    start: float = 0.0
+    fed: float = 0.0
+    computed: float = 0.0
+    end: float = 0.0
+
+
+class Executable:
+    """What `compile` makes and `destroy` drops."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        arguments: CompiledArguments,
+        structure: Any,
+        attachment: Attachment,
+        device: torch.device,
+        seed: int,
+        per_replica: int,
+    ) -> None:
+        self.plan = plan
+        self.arguments = arguments
+        self.structure = structure
+        self.attachment = attachment
+        self.per_replica = per_replica
+        self.synthetic = False
+        self._made_up: list[torch.Tensor] | None = None
+        replicas = plan.batching.replicas if plan.program.loose_buffers else 1
+        self.memory = DeviceMemory(
+            device, buffers=[{} for _ in range(replicas)], random=RandomState(seed)
+        )
+        self.times = Timestamps()
+        self._runner: Runner | None = None
+        self._single = isinstance(structure, torch.Tensor)
+
+    @property
+    def program(self) -> Program:
+        return self.plan.program
+
+    def upload(
+        self, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]
+    ) -> None:
+        names = [spec.name for spec in self.program.parameters]
+        self.memory.write_parameters({name: parameters[name] for name in names})
+        self.memory.write_buffers({spec.name: buffers[spec.name] for spec in self.program.buffers})
+        if self._runner is not None:
+            self._runner.weights_changed()
+
+    def _synthetic_like(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Random data made once on the device, instead of what the host sends; integers are 0,
+        because a random class or index would be out of range."""
+        if self._made_up is None:
+            make = torch.Generator().manual_seed(self.memory.random.seed)
+            self._made_up = [
+                torch.randn(t.shape, generator=make).to(t.dtype)
+                if t.is_floating_point()
+                else torch.zeros_like(t)
+                for t in inputs
+            ]
+        return self._made_up
+
+    def download(self, targets: Mapping[str, torch.Tensor]) -> None:
+        """Writes what the device holds into the host's tensors."""
+        sources = {**self.memory.buffers[0], **self.memory.parameters}
+        with torch.no_grad():
+            for name, target in targets.items():
+                source = sources.get(name)
+                if source is not None:
+                    target.data.copy_(source)
+
+    def run(self, inputs: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+        """Executes one call: the model's result, and the anchored tensors."""
+        self.times.start = clock()
+        if self._runner is None:
+            self._runner = make_runner(self.plan, self.memory)
+        if self.synthetic:
+            inputs = self._synthetic_like(inputs)
+        results = self._runner(
+            [
+                tensor if tensor.dtype == spec.dtype else tensor.to(spec.dtype)
+                for tensor, spec in zip(inputs, self.program.inputs, strict=True)
+            ]
+        )
+        self.times.computed = clock()
+        count = len(self.plan.outputs)
+        outputs, anchors = results[:count], results[count:]
+        for output in outputs:
+            output.backward = _refuse_backward  # type: ignore[method-assign]
+        result = outputs[0] if self._single else rebuild(self.structure, iter(outputs))
+        self.times.end = clock()
+        self.times.fed = self.times.start
+        self.attachment.account(
+            self.times.end - self.times.start,
+            sum(t.numel() * t.element_size() for t in inputs),
+            sum(t.numel() * t.element_size() for t in outputs),
+        )
+        return result, anchors
+
+
+def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
+    from ._errors import createPoptorchError
+
+    raise createPoptorchError(
+        "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a "
+        "trainingModel, the backwards pass is performed automatically when invoking the model. If "
+        "you're using an inferenceModel, you should use a trainingModel instead."
+    )

@@ -1,0 +1,265 @@
+"""Saving, loading and caching of executables; no file is ever trusted with code.
+
+The file holds graphs of known operators, tensors and JSON. The user's Python is not in it: a loaded
+model runs from its graph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softipu import executable, settings
+from softipu.errors import ExecutableForeign, NotPortable
+
+from ._attachment import Attachment
+from ._compiler import Job, compile_model, write_hypers
+from ._engine.backend import backend_device
+from ._errors import createPoptorchError
+from ._executable import Executable
+from ._inputs import Arguments
+from ._loaded import LoadedModel, describe_model, describe_optimizer, restored_optimizer
+from ._logging import logger
+from ._program_file import PRODUCER, Compiled, contents, restore
+from .optim import _rules
+from .options import Options
+
+if TYPE_CHECKING:
+    from ._executor import PoplarExecutor
+
+
+class ExecutableFiles:
+    """The part of PoplarExecutor that deals with files."""
+
+    _executable: Executable | None
+
+    def compileAndExport(
+        self: Any, filename: str, *args: Any, export_model: bool = True, **kwargs: Any
+    ) -> None:
+        """Compiles for these arguments, without running, and saves the executable."""
+        with self._profiling.tracepoint("compileAndExport"):
+            self.compile(*args, **kwargs)
+            self.save(filename, export_model)
+
+    def save(
+        self: Any, filename: str, export_model: bool = True, save_rng_state: bool = True
+    ) -> None:
+        """Writes the executable; with `export_model` also weights and optimiser, for `load`."""
+        compiled = self._compiled()
+        path = _destination(filename)
+        meta, blobs = contents(_compiled_of(compiled))
+        meta["version"] = self._poptorch_version
+        meta["options"] = self._options._toState()
+        if export_model:
+            self.copyWeightsToHostIfNeeded()
+            model, weights = describe_model(self._user_model, self._signature)
+            meta["model"] = model
+            blobs["weights.safetensors"] = weights
+            if self._training:
+                meta["optimizer"], blobs["optimizer.safetensors"] = describe_optimizer(
+                    self._optimizer, self._named()[0]
+                )
+        if save_rng_state:
+            meta["rng_state"] = self.rng_state
+        with self._profiling.tracepoint("saveExecutableToFile"):
+            executable.write(path, meta, blobs, producer=PRODUCER)
+
+    def loadExecutable(self: Any, filename: str) -> None:
+        """Uses a saved executable in the place of compiling; the model must be the same."""
+        with self._profiling.tracepoint("loadExecutable"):
+            try:
+                container = _opened(filename, self._poptorch_version)
+            except AssertionError as error:
+                raise createPoptorchError(f"Invalid file {filename}: {error}") from error
+            compiled = restore(container.meta, container.blobs, container.blob)
+            self._adopt(compiled)
+
+    def _adopt(self: Any, compiled: Compiled) -> None:
+        job = self._job()
+        _check_fits(compiled, job)
+        self._executable = _executable(compiled, job)
+        if self._options.connection_type != 2:
+            self._attach()
+
+    def _cached_or_compiled(self: Any, bound: Arguments) -> Executable:
+        """From the cache if there is one and the model can be recognised, else compiled."""
+        job = self._job()
+        directory = _cache_directory(self._options)
+        if directory is None:
+            return compile_model(job, bound)
+        from ._fingerprint import NotFingerprintable
+
+        try:
+            print_ = _fingerprint(job, bound)
+        except NotFingerprintable as reason:
+            logger.info("The executable cache is not used: %s", reason)
+            return compile_model(job, bound)
+        store = executable.Store(directory, producer=PRODUCER)
+        key = store.key(print_)
+        found = store.get(key)
+        if found is not None:
+            logger.info("Executable found in the cache: %s", found.path)
+            return _executable(restore(found.meta, found.blobs, found.blob), job)
+        with store.lock(key):
+            found = store.get(key)
+            if found is not None:
+                return _executable(restore(found.meta, found.blobs, found.blob), job)
+            made = compile_model(job, bound)
+            try:
+                store.put(key, *contents(_compiled_of(made)))
+            except NotPortable as reason:
+                logger.info("The executable can't be cached: %s", reason.what)
+            return made
+
+
+def _destination(filename: str) -> Path:
+    path = Path(filename)
+    if path.is_dir():
+        logger.warning(
+            "save(): %s is a directory, saving model to %s", path, path / "model.poptorch"
+        )
+        path = path / "model.poptorch"
+    if path.parent.exists():
+        assert path.parent.is_dir(), f"Destination folder {path.parent} is not a directory"
+    else:
+        path.parent.mkdir(parents=True)
+    return path
+
+
+def _compiled_of(made: Executable) -> Compiled:
+    return Compiled(made.plan, made.arguments, made.structure, made.per_replica)
+
+
+def _opened(filename: str, version: str) -> executable.Container:
+    """The file, checked to the last byte; AssertionError for another version, as in PopTorch."""
+    container = executable.read(filename, producer=PRODUCER)
+    container.verify()
+    made_by = container.meta.get("version")
+    assert made_by == version, (
+        f"PopTorch version mismatch: File was created with version: {made_by} and this is version "
+        f"{version}"
+    )
+    return container
+
+
+def _check_fits(compiled: Compiled, job: Job) -> None:
+    program = compiled.plan.program
+    for kind, specs, have in (
+        ("parameters", program.parameters, job.parameters),
+        ("buffers", program.buffers, job.buffers),
+    ):
+        wanted = {spec.name: spec.shape for spec in specs}
+        sharded = dict(compiled.plan.sharded)
+        given = {
+            name: tuple(t.shape[1:] if name in sharded else t.shape) for name, t in have.items()
+        }
+        if wanted != given:
+            different = sorted(
+                name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)
+            )
+            raise createPoptorchError(
+                f"The executable is for another model: its {kind} differ ({', '.join(different)})"
+            )
+
+
+def _executable(compiled: Compiled, job: Job) -> Executable:
+    """A restored plan with memory and IPUs of this process."""
+    program = compiled.plan.program
+    seed = job.options.random_seed if job.options.exists("random_seed") else 0
+    made = Executable(
+        compiled.plan,
+        compiled.arguments,
+        compiled.structure,
+        Attachment(job.options, compiled.per_replica),
+        backend_device(),
+        seed,
+        compiled.per_replica,
+    )
+    if program.update is not None and job.description is not None:
+        device = made.memory.device
+        named = [[(name, job.parameters[name]) for name in group] for group in program.groups]
+        state = _rules.state_spec(job.description, named)
+        made.memory.state = {name: value.to(device) for name, value in state.items()}
+        write_hypers(made, job.description)
+    return made
+
+
+def _cache_directory(options: Options) -> str | None:
+    chosen = options._Popart.options.get("cachePath") or settings.get("POPTORCH_CACHE_DIR")
+    return os.fspath(chosen) if chosen else None
+
+
+def _fingerprint(job: Job, bound: Arguments) -> str:
+    from ._fingerprint import fingerprint
+
+    description = job.description
+    extra = {
+        "options": job.options._toState(),
+        "training": job.training,
+        "optimiser": None
+        if description is None
+        else [description.kind, repr(sorted(description.static.items(), key=str))],
+        "groups": job.groups,
+        "replica_groups": {k: [str(v) for v in vs] for k, vs in (job.replica_groups or {}).items()},
+    }
+    text: str = fingerprint(job.model, bound.positional, bound.named, extra=extra)
+    return text
+
+
+def load_executable(
+    filename: str, edit: Callable[[Options], None] | None, version: str
+) -> PoplarExecutor:
+    """What `poptorch.load` does."""
+    from ._executor import PoplarExecutor
+
+    try:
+        container = _opened(filename, version)
+    except AssertionError as error:
+        raise AssertionError(f"Invalid file {filename}: {error}") from error
+    meta = container.meta
+    assert "model" in meta, (
+        f"{filename} is a valid PopTorch file but was created with 'export_model=False' which "
+        "means you need to re-create the PopTorch model using poptorch.inferenceModel or "
+        f'poptorch.trainingModel then call poptorch_model.loadExecutable("{filename}").'
+    )
+    compiled = restore(meta, container.blobs, container.blob)
+    options = Options._fromState(meta["options"])
+    _online(options)
+    if edit is not None:
+        edit(options)
+    model = LoadedModel(meta["model"], container.blob("weights.safetensors"), compiled)
+    training = compiled.plan.program.training
+    optimizer = (
+        restored_optimizer(meta["optimizer"], container.blob("optimizer.safetensors"), model)
+        if training
+        else None
+    )
+    executor = PoplarExecutor(
+        model, options, training, version, optimizer=optimizer, user_model=model
+    )
+    executor._adopt(compiled)
+    if "rng_state" in meta:
+        executor.rng_state = meta["rng_state"]
+    return executor
+
+
+def _online(options: Options) -> None:
+    """An executable that was compiled without IPUs runs on those that are here."""
+    from .enums import ConnectionType
+
+    options.deleteIfExists("ipu_version")
+    if options.connection_type == ConnectionType.Never.value:
+        options.connectionType(ConnectionType.Always)
+
+
+def importPoptorchMetadataFromFile(filename: str) -> dict[str, Any]:
+    """The metadata of a saved executable, as JSON values."""
+    try:
+        return dict(executable.read(filename, producer=PRODUCER).meta)
+    except ExecutableForeign as error:
+        raise createPoptorchError(str(error)) from error
+
+
+__all__ = ["ExecutableFiles", "importPoptorchMetadataFromFile", "load_executable"]

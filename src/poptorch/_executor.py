@@ -1,0 +1,584 @@
+"""`PoplarExecutor`: what `trainingModel` and `inferenceModel` return, and its many small promises.
+
+Weights, optimiser state and random state live on the device while it is attached; this class
+decides when they travel. Compiling is `_compiler`'s work, running `_executable`'s.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import timedelta
+from types import MethodType
+from typing import Any, ClassVar
+
+import torch
+
+from softipu.errors import NoCycles
+
+from . import _latency, _printing, _weights, optim, profiling
+from ._attachment import clock
+from ._compiler import Job, write_hypers
+from ._engine.memory import RandomState
+from ._errors import createPoptorchError, failure
+from ._executable import Executable
+from ._executables import ExecutableFiles
+from ._inputs import Arguments, Signature, warn_about_dicts
+from ._logging import logger
+from ._options_validate import _validateOptions
+from .enums import ConnectionType, OutputMode
+from .optim import _attributes, _rules
+from .options import Options, PipelinedExecution, ShardedExecution
+
+_NOT_COMPILED = "Model has not been compiled or has been destroyed."
+_TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
+
+
+class PoplarExecutor(ExecutableFiles):
+    """A model on virtual IPUs. Made by `trainingModel`, `inferenceModel` and `load` only."""
+
+    _precompile_hooks: ClassVar[OrderedDict[int, Callable[[], Any]]] = OrderedDict()
+    _postcompile_hooks: ClassVar[OrderedDict[int, Callable[[], Any]]] = OrderedDict()
+
+    def __init__(
+        self,
+        model: Any,
+        options: Options | None,
+        training: bool,
+        poptorch_version: str,
+        optimizer: torch.optim.Optimizer | None = None,
+        user_model: Any = None,
+    ) -> None:
+        self._executable: Executable | None = None
+        self._user_model = user_model if user_model is not None else model
+        self._model = model
+        self._training = training
+        self._poptorch_version = poptorch_version
+        self._options = _own_options(options)
+        _choose_output_mode(self._options, training)
+        if not training:
+            _refuse_accumulation(self._options)
+        self._signature = Signature(model)
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._description: _attributes.Description | None = None
+        self._optimizer_changed = False
+        self._shown_attributes: dict[str, torch.Tensor] = {}
+        self._anchors: dict[str, torch.Tensor] = {}
+        self._dirty_host_weights = False
+        self._host_weights_version = 0
+        self._seen_weights_version: int | None = 0
+        self._rng_is_newer_on_device = False
+        self._rng: list[int] | None = None
+        self._compile_seconds = 0.0
+        self.per_replica_params: dict[str, tuple[Any, ...]] = {}
+        if self._options.exists("random_seed"):
+            self._rng = [self._options.random_seed]
+        kind = "trainingModel" if training else "inferenceModel"
+        self._profiling = profiling.Channel(f"poptorch.{kind}")
+        self._profiling.instrument(self, *_TRACED)
+        if training:
+            self._tracker = _attributes.AttributeTracker(self._options)
+            default = None if optimizer else optim.SGD(self._user_model.parameters(), lr=0.01)
+            self.setOptimizer(optimizer or default)
+        else:
+            assert not optimizer, "Optimizer should be None for inference"
+        self._options._freeze()
+        if training and isinstance(self._user_model, torch.nn.Module):
+            _weights.wrap(self._user_model, self)
+
+    # --- the module behind it -------------------------------------------------------------------
+
+    @property
+    def model(self) -> Any:
+        """The wrapped PyTorch model."""
+        return self._user_model
+
+    @property
+    def options(self) -> Options:
+        """The options in use; they are frozen."""
+        return self._options
+
+    def __repr__(self) -> str:
+        return _printing.module_repr(self._user_model)
+
+    def __getattr__(self, attr: str) -> Any:
+        if attr.startswith("__") or "_user_model" not in self.__dict__:
+            raise AttributeError(attr)
+        value = getattr(self._user_model, attr)
+        return _GroupedParameter(self, attr, value) if _is_parameter(value) else value
+
+    def load_state_dict(self, state_dict: dict[str, torch.Tensor], strict: bool = True) -> Any:
+        """Loads the state into the model and, when attached, onto the device."""
+        result = self._user_model.load_state_dict(state_dict, strict)
+        if self.isAttachedToDevice():
+            logger.debug("load_state_dict: implicit copyWeightsToDevice()")
+            self.copyWeightsToDevice()
+        return result
+
+    def _named(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        if not isinstance(self._model, torch.nn.Module):
+            return {}, {}
+        return dict(self._model.named_parameters()), dict(self._model.named_buffers())
+
+    # --- weights --------------------------------------------------------------------------------
+
+    def copyWeightsToHostIfNeeded(self) -> bool:
+        """Fetches the weights if training changed them since; True if it did."""
+        if not self._dirty_host_weights:
+            return False
+        logger.debug("Implicit copyWeightsToHost()")
+        self.copyWeightsToHost()
+        return True
+
+    def copyWeightsToHost(self) -> None:
+        """Writes the weights on the device into the model's parameters and buffers."""
+        executable = self._compiled()
+        self._dirty_host_weights = False
+        parameters, buffers = self._named()
+        executable.download({**parameters, **buffers})
+        self._host_weights_version += 1
+
+    def copyWeightsToDevice(self) -> None:
+        """Writes the model's parameters and buffers to the device."""
+        executable = self._compiled()
+        self._dirty_host_weights = False
+        if self._optimizer is not None:
+            self._optimizer.state_dict()
+        executable.upload(*self._named())
+
+    def copyNamedBuffersToDevice(self) -> None:
+        """Writes the buffers that Options.updatableNamedBuffers named to the device."""
+        executable = self._compiled()
+        names = self._options._Popart.options.get("updatableNamedBuffers")
+        if names is None:
+            raise createPoptorchError(
+                "No named buffers marked as updatable via updatableNamedBuffers option"
+            )
+        self._dirty_host_weights = False
+        _, buffers = self._named()
+        executable.memory.write_buffers({name: buffers[name] for name in names})
+
+    def _refresh_from_trainer(self) -> None:
+        """An inference model follows the training model that wrapped the same module."""
+        trainer = _weights.owner_of(self._user_model)
+        if trainer is None or trainer is self:
+            return
+        trainer.copyWeightsToHostIfNeeded()
+        if trainer._host_weights_version != self._seen_weights_version:
+            logger.debug("Implicit copyWeightsToDevice()")
+            self.copyWeightsToDevice()
+            self._seen_weights_version = trainer._host_weights_version
+
+    # --- optimiser ------------------------------------------------------------------------------
+
+    def setOptimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Uses this optimiser, or the changed values of the present one, from the next call on."""
+        if optimizer is None:
+            raise createPoptorchError("setOptimizer() needs an optimizer, not None")
+        if self._executable is not None and optimizer is not self._optimizer:
+            self._retire_optimizer()
+            if isinstance(optimizer, optim.Optimizer):
+                optimizer.ipu_state_is_dirty = True
+        if isinstance(optimizer, optim.Optimizer):
+            optimizer.state_dict = MethodType(PoplarExecutor._optimizer_state, self)  # type: ignore[method-assign]
+        self._optimizer = optimizer
+        description = _attributes.describe(
+            optimizer, self._tracker, self._options, self._executable is not None
+        )
+        if description != self._description:
+            self._description = description
+            self._optimizer_changed = True
+            self._shown_attributes = {}
+        if self.isAttachedToDevice():
+            self._send_optimizer()
+            self._write_optimizer_state()
+
+    def _retire_optimizer(self) -> None:
+        """The old optimiser keeps the state it reached, and no longer reads from the device."""
+        old = self._optimizer
+        if isinstance(old, optim.Optimizer):
+            self._read_optimizer_state()
+            old.state_dict = old.get_state_dict  # type: ignore[method-assign]
+
+    def _send_optimizer(self) -> None:
+        if self._optimizer_changed and self._description is not None:
+            write_hypers(self._compiled(), self._description)
+            self._optimizer_changed = False
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        assert isinstance(self._optimizer, optim.Optimizer)
+        self._read_optimizer_state()
+        state: dict[str, Any] = self._optimizer.get_state_dict()
+        return state
+
+    def _read_optimizer_state(self) -> None:
+        optimizer = self._optimizer
+        if not isinstance(optimizer, optim.Optimizer):
+            return
+        if not optimizer.host_state_is_dirty:
+            logger.debug("Using cached optimiser state dict")
+            return
+        executable = self._compiled()
+        assert self._description is not None
+        exported = _rules.export_state(
+            self._description,
+            executable.memory.state,
+            groups=executable.program.groups,
+            shown=self._shown_attributes,
+            copies=executable.plan.copies,
+        )
+        optimizer.set_state_dict({**exported, **torch.optim.Optimizer.state_dict(optimizer)})
+        optimizer.ipu_state_is_dirty = False
+
+    def _write_optimizer_state(self) -> None:
+        optimizer = self._optimizer
+        if not isinstance(optimizer, optim.Optimizer) or not optimizer.ipu_state_is_dirty:
+            return
+        if optimizer.has_state():
+            self.copyWeightsToHostIfNeeded()
+            assert self._description is not None
+            executable = self._compiled()
+            self._shown_attributes = _rules.import_state(
+                self._description,
+                executable.memory.state,
+                optimizer.get_state_dict(),
+                groups=executable.program.groups,
+            )
+        optimizer.ipu_state_is_dirty = False
+
+    # --- compiling ------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Captures and compiles the model for these arguments, without running it."""
+        bound = self._signature.bind(args, kwargs)
+        if self._executable is not None:
+            logger.warning("Call to compile() ignored: the executable is already compiled")
+            return
+        self._compile(bound)
+
+    def _compile(self, bound: Arguments) -> None:
+        warn_about_dicts(bound)
+        _validateOptions(self._options.toDict())
+        start = clock()
+        progress = self._options._progress_bar
+        with self._profiling.tracepoint("modelCompilation"):
+            self._report(progress, 0)
+            for hook in list(self._precompile_hooks.values()):
+                hook()
+            try:
+                self._executable = self._cached_or_compiled(bound)
+                mode = self._options._Popart.options.get("syntheticDataMode", 0)
+                self._executable.synthetic = bool(int(mode))
+            finally:
+                for hook in list(self._postcompile_hooks.values()):
+                    hook()
+            self._report(progress, 100)
+        self._compile_seconds = clock() - start
+        if self._options.connection_type != ConnectionType.Never.value:
+            try:
+                self._attach()
+            except BaseException:
+                self._executable = None
+                raise
+
+    def _report(self, progress: Callable[[int, int], None] | None, done: int) -> None:
+        if progress is not None and self._options._show_compilation_progress_bar:
+            progress(done, 100)
+
+    def _job(self) -> Job:
+        parameters, buffers = self._named()
+        updatable = self._options._Popart.options.get("updatableNamedBuffers", ())
+        for name in updatable:
+            if name not in buffers:
+                raise createPoptorchError(
+                    f"Buffer {name} is marked as updatable via updatableNamedBuffers but is not a "
+                    "buffer of the model"
+                )
+        return Job(
+            self._model,
+            self._options,
+            self._training,
+            parameters,
+            buffers,
+            self._description,
+            self._optimiser_groups(parameters),
+            self.per_replica_params,
+        )
+
+    def _optimiser_groups(self, named: dict[str, torch.Tensor]) -> tuple[tuple[str, ...], ...]:
+        if self._optimizer is None:
+            return ()
+        names = {id(value): name for name, value in named.items()}
+        return tuple(
+            tuple(names[id(p)] for p in group["params"] if id(p) in names)
+            for group in self._optimizer.param_groups
+        )
+
+    def _compiled(self) -> Executable:
+        if self._executable is None:
+            raise createPoptorchError(_NOT_COMPILED)
+        return self._executable
+
+    def isCompiled(self) -> bool:
+        """True once compiled, until destroyed."""
+        return self._executable is not None
+
+    def compilationTime(self) -> timedelta:
+        """How long compiling took, on this machine."""
+        if self._executable is None:
+            raise createPoptorchError("Please compile the model before obtaining compilation time.")
+        if not self._options._show_compilation_progress_bar:
+            raise createPoptorchError(
+                "Please set showCompilationProgressBar option to obtain compilation time."
+            )
+        return timedelta(seconds=self._compile_seconds)
+
+    # --- running --------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the model on the IPU; the first call compiles it."""
+        assert self._options.connection_type != ConnectionType.Never.value, (
+            "Trying to run a model on an offline device (ConnectionType.Never): use "
+            "model.compile(inputs) instead of model(inputs)"
+        )
+        bound = self._signature.bind(args, kwargs)
+        if self._executable is None:
+            self._compile(bound)
+        executable = self._compiled()
+        if not executable.attachment.attached:
+            self.attachToDevice()
+        if not self._training:
+            self._refresh_from_trainer()
+        inputs = executable.arguments.check(bound)
+        if self._training:
+            self._write_optimizer_state()
+        with self._profiling.tracepoint("modelExecution"):
+            result, anchors = executable.run(inputs)
+        self._rng_is_newer_on_device = True
+        self._anchors.update(zip(self._options.anchored_tensors, anchors, strict=True))
+        if self._training:
+            self._dirty_host_weights = True
+            if isinstance(self._optimizer, optim.Optimizer):
+                self._optimizer.host_state_is_dirty = True
+        return result
+
+    def getTensorNames(self) -> list[str]:
+        """The names of all tensors in the graph, as `Options.anchorTensor` takes them."""
+        assert self._executable is not None, "Model must be compiled before calling getTensorNames"
+        return list(self._executable.program.tensor_names) + _update_names(self._description)
+
+    def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
+        """The value that an anchored tensor had in the last call."""
+        assert short_name in self._anchors, f"No tensor with name {short_name} found."
+        return self._anchors[short_name]
+
+    # --- random numbers -------------------------------------------------------------------------
+
+    @property
+    def rng_state(self) -> list[int]:
+        """Seed and state of the device's random numbers."""
+        executable = self._compiled()
+        if self._rng_is_newer_on_device or self._rng is None:
+            self._rng_is_newer_on_device = False
+            self._rng = executable.memory.random.as_list()
+        return self._rng
+
+    @rng_state.setter
+    def rng_state(self, state: list[int]) -> None:
+        executable = self._compiled()
+        self._rng_is_newer_on_device = False
+        self._rng = list(state)
+        executable.memory.random = RandomState.from_list(self._rng)
+
+    # --- the device -----------------------------------------------------------------------------
+
+    def isAttachedToDevice(self) -> bool:
+        """Whether IPUs are held for this model now."""
+        return self._executable is not None and self._executable.attachment.attached
+
+    def attachToDevice(self) -> None:
+        """Takes IPUs again after `detachFromDevice` and sends weights and states to them."""
+        executable = self._compiled()
+        assert self._options.connection_type != ConnectionType.Never.value, (
+            "Trying to attach to an offline device (ConnectionType.Never)"
+        )
+        if executable.attachment.attached:
+            raise createPoptorchError("Device is already attached")
+        self._attach()
+
+    def _attach(self) -> None:
+        executable = self._compiled()
+        name = (
+            getattr(self._options, "model_name", None)
+            if self._options.exists("model_name")
+            else None
+        )
+        label = name or type(self._user_model).__name__
+        executable.attachment.attach(label, executable.memory.bytes)
+        self.copyWeightsToDevice()
+        if self._training:
+            self._optimizer_changed = True
+            self._send_optimizer()
+        if isinstance(self._optimizer, optim.Optimizer):
+            if self._optimizer.has_state():
+                self._optimizer.ipu_state_is_dirty = True
+                self._write_optimizer_state()
+            else:
+                self._optimizer.host_state_is_dirty = True
+                self._optimizer.ipu_state_is_dirty = False
+        if self._rng is not None:
+            executable.memory.random = RandomState.from_list(self._rng)
+
+    def detachFromDevice(self) -> None:
+        """Reads everything back and gives the IPUs to others; the next call attaches again."""
+        executable = self._compiled()
+        if not executable.attachment.attached:
+            raise createPoptorchError("Device is not attached")
+        _ = self.rng_state
+        if self._training:
+            self.copyWeightsToHostIfNeeded()
+            self._read_optimizer_state()
+        executable.attachment.detach()
+
+    def destroy(self) -> None:
+        """Reads the weights back, releases IPUs and executable, and unwraps the model."""
+        if self._executable is None:
+            return
+        if self._training:
+            self.copyWeightsToHostIfNeeded()
+            if self._optimizer is not None:
+                self._optimizer.state_dict()
+        self._executable.attachment.detach()
+        self._executable = None
+        if self._training and isinstance(self._user_model, torch.nn.Module):
+            if not _weights.is_wrapped(self._user_model):
+                raise createPoptorchError("model was never wrapped")
+            _weights.unwrap(self._user_model)
+
+    # --- measuring ------------------------------------------------------------------------------
+
+    def cycleCount(self) -> int:
+        """IPU cycles of the last call; raises until the machine model can tell them."""
+        if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+            raise createPoptorchError(
+                "Cycle count logging is disabled. Please set option logCycleCount to True to "
+                "enable."
+            )
+        if self._executable is None or self._executable.times.end == 0.0:
+            raise createPoptorchError(
+                "Please run the model at least once before obtaining cycle count."
+            )
+        raise failure(NoCycles, "cycleCount() has no cycles to report.")
+
+    def getPerfCounters(self) -> dict[str, list[list[float]]]:
+        """When the host saw inputs and outputs move in the last call, in seconds."""
+        return _latency.counters(self._executable)
+
+    def getHostIpuLatency(self) -> tuple[float, float, float]:
+        """Shortest, longest and mean time from the first input asked for to the last one sent."""
+        return _latency.between(self.getPerfCounters(), "input", "input_complete")
+
+    def getComputeLatency(self) -> tuple[float, float, float]:
+        """Shortest, longest and mean time from the last input sent to the last output ready."""
+        return _latency.between(self.getPerfCounters(), "input_complete", "output")
+
+    def getIpuHostLatency(self) -> tuple[float, float, float]:
+        """Shortest, longest and mean time from the first output ready to the last one received."""
+        return _latency.between(self.getPerfCounters(), "output", "output_complete")
+
+    def getLatency(self) -> tuple[float, float, float]:
+        """Shortest, longest and mean time of the round trip."""
+        return _latency.between(self.getPerfCounters(), "input", "output_complete")
+
+
+def _own_options(options: Any) -> Options:
+    if not options:
+        return Options()
+    if not isinstance(options, Options):
+        raise createPoptorchError(
+            f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
+        )
+    options._freeze()
+    return options.clone()
+
+
+def _choose_output_mode(options: Options, training: bool) -> None:
+    if options.defaultOutputMode():
+        options.outputMode(OutputMode.Final if training else OutputMode.All)
+    for anchor in options.anchored_tensors.values():
+        if anchor[1]:
+            anchor[2] = options.output_mode
+            if anchor[2] == OutputMode.EveryN.value:
+                anchor[3] = options.output_return_period
+
+
+def _refuse_accumulation(options: Options) -> None:
+    if options.Training.gradient_accumulation == 1:
+        return
+    strategy = options._execution_strategy
+    pipelined = isinstance(strategy, PipelinedExecution) and not isinstance(
+        strategy, ShardedExecution
+    )
+    raise createPoptorchError(
+        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
+        "default value (1) when running a poptorch.inferenceModel()."
+        + (
+            " Use poptorch.Options().deviceIterations to process a sufficient number of batches "
+            "each run for pipelined execution instead."
+            if pipelined
+            else ""
+        )
+    )
+
+
+def _is_parameter(value: Any) -> bool:
+    return isinstance(value, torch.nn.Parameter)
+
+
+class _GroupedParameter:
+    """A parameter seen through its executor: offers `replicaGrouping`, else is the parameter."""
+
+    def __init__(self, executor: PoplarExecutor, name: str, value: torch.Tensor) -> None:
+        self._executor = executor
+        self._name = name
+        self._value = value
+
+    def replicaGrouping(
+        self, comm_group_type: Any, shards: int, variable_retrieval_mode: Any
+    ) -> None:
+        """Lets groups of replicas hold different values of this variable."""
+        self._executor.per_replica_params[self._name] = (
+            comm_group_type,
+            shards,
+            variable_retrieval_mode,
+        )
+
+    def __getattr__(self, attr: str) -> Any:
+        return getattr(self._value, attr)
+
+
+def _update_names(description: _attributes.Description | None) -> list[str]:
+    """The optimiser's own scalars, by the names PopART gives them."""
+    if description is None:
+        return []
+    groups = range(len(description.groups))
+    kinds = ("scaledLearningRate0", "weightDecayScaleFactor0")
+    return [f"{kind}___group{group}" for group in groups for kind in kinds]
+
+
+def registerPreCompileHook(hook: Callable[[], Any]) -> Any:
+    """Calls `hook` before every compilation; returns a handle to remove it."""
+    return _register(PoplarExecutor._precompile_hooks, hook, "Pre-compile")
+
+
+def registerPostCompileHook(hook: Callable[[], Any]) -> Any:
+    """Calls `hook` after every compilation; returns a handle to remove it."""
+    return _register(PoplarExecutor._postcompile_hooks, hook, "Post-compile")
+
+
+def _register(hooks: OrderedDict[int, Callable[[], Any]], hook: Any, kind: str) -> Any:
+    if not callable(hook):
+        raise RuntimeError(f"{kind} hook must be callable")
+    handle = torch.utils.hooks.RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    return handle
