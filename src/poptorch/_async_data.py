@@ -21,6 +21,7 @@ import torch
 from softipu.devices.process import here
 
 from ._data_process import (
+    REMEDY,
     FileParcel,
     Parcel,
     Randomness,
@@ -175,10 +176,12 @@ class Worker:
             found = self._wait_for(self._report.fileno()) and self._read_report()
         finally:
             self._discard_parcel()
-        if not found or isinstance(found, str):
+        if not found:
+            found = f"{self._obituary()}\n  Way out: {REMEDY}"
+        if isinstance(found, str):
             raise createPoptorchError(
                 "AsynchronousDataAccessor worker thread failed to start (Check above for details)"
-                f"\n{found or self._obituary()}"
+                f"\n{found}"
             )
         layout, self._form = found
         self._full = layout.fields[0].shape[:1]

@@ -74,13 +74,18 @@ class Attachment:
     def attached(self) -> bool:
         return self._attached
 
-    def attach(self, executable: str, memory_bytes: int) -> None:
+    def attach(self, executable: str) -> None:
         if self.model:
             native.debug("Instantiated device, running on IPU model with 1472 tiles.")
         else:
             self._lease = self._acquire()
-            self._lease.describe(executable=executable, memory_bytes=memory_bytes)
+            self._lease.describe(executable=executable)
         self._attached = True
+
+    def describe(self, memory_bytes: int) -> None:
+        """Tells gc-monitor how much memory the program takes on each IPU."""
+        if self._lease is not None:
+            self._lease.describe(memory_bytes=memory_bytes)
 
     def _acquire(self) -> devices.Lease:
         options = self._options

@@ -108,6 +108,7 @@ def _check_input(tensor: torch.Tensor) -> None:
 
 def compile_model(job: Job, bound: Arguments) -> Executable:
     """Captures and checks the model and prepares memory; no IPU is attached yet."""
+    device = backend_device()
     micro = prepared(bound, job.options)
     sharded = _shards(job)
     source = Source(
@@ -121,6 +122,7 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         optimised=frozenset(name for group in job.groups for name in group),
         loss_scaling=_rules.loss_scaling_name(job.description) if job.description else None,
         sharded=frozenset(name for name, _ in sharded),
+        device=device,
     )
     program, result = capture(source)
     per_replica = ipus_needed(
@@ -137,12 +139,17 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         CompiledArguments(bound),
         _shell(result),
         attachment,
-        backend_device(),
+        device,
         seed,
         per_replica,
     )
-    if job.training and job.description is not None and program.trained:
+    if program.trained:
         _add_update(executable, job)
+    elif job.training:
+        logger.warning(
+            "The model trains nothing: its loss depends on no parameter that requires a gradient "
+            "and is in the optimizer."
+        )
     native.info("Finished Poplar compilation")
     return executable
 
@@ -161,6 +168,9 @@ def _add_update(executable: Executable, job: Job) -> None:
 
 
 def write_hypers(executable: Executable, description: Description) -> None:
+    """Sends learning rates and the like; a model that trains nothing has no use for them."""
+    if executable.program.update is None:
+        return
     memory = executable.memory
     for line in _rules.summary_lines(description, executable.program.groups):
         native.debug(line)

@@ -42,7 +42,7 @@ _START_METHODS = {
 _LOOK_EVERY = 0.5  #: seconds between a worker's looks at its parent
 _GRACE = 3.0  #: seconds that a worker gets to clean up before it is killed
 _PR_SET_PDEATHSIG = 1
-_REMEDY = (
+REMEDY = (
     "Define the classes and functions of the data set at the top level of an importable module, "
     'start the program under `if __name__ == "__main__":`, or choose '
     "sharing_strategy=poptorch.SharingStrategy.Fork, which needs neither."
@@ -131,7 +131,7 @@ class _FileArrived:
 def _unpicklable(content: Any, error: Exception) -> Error:
     return createPoptorchError(
         f"The data set ({type(content).__name__}) can't be sent to the worker process: it can't "
-        f"be pickled ({type(error).__name__}: {error}).\n  Way out: {_REMEDY}"
+        f"be pickled ({type(error).__name__}: {error}).\n  Way out: {REMEDY}"
     )
 
 
@@ -141,7 +141,7 @@ def _unpickled(file: IO[bytes]) -> Any:
     except Exception as error:
         raise createPoptorchError(
             f"The data set can't be unpickled in the worker process ({type(error).__name__}: "
-            f"{error}).\n  Way out: {_REMEDY}"
+            f"{error}).\n  Way out: {REMEDY}"
         ) from error
 
 
@@ -156,7 +156,7 @@ def start(context: Any, main: Callable[..., None], arguments: tuple[Any, ...]) -
     except (EOFError, ConnectionError) as error:
         raise createPoptorchError(
             "AsynchronousDataAccessor worker thread failed to start: the fork server ended "
-            f"({type(error).__name__}); what it printed says why.\n  Way out: {_REMEDY}"
+            f"({type(error).__name__}); what it printed says why.\n  Way out: {REMEDY}"
         ) from error
     return process
 

@@ -5,6 +5,7 @@ It knows names and tensors only; what they mean to the user's module is `_execut
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from ._engine.memory import DeviceMemory, RandomState
 from ._engine.plan import Plan
 from ._engine.runner import Runner
 from ._inputs import CompiledArguments
+from ._interrupts import held_back
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Executable:
         self.per_replica = per_replica
         self.synthetic = False
         self._made_up: list[torch.Tensor] | None = None
-        replicas = plan.batching.replicas if plan.program.loose_buffers else 1
+        replicas = plan.batching.replicas if plan.program.written_buffers else 1
         self.memory = DeviceMemory(
             device, buffers=[{} for _ in range(replicas)], random=RandomState(seed)
         )
@@ -66,11 +68,12 @@ class Executable:
     def upload(
         self, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]
     ) -> None:
-        names = [spec.name for spec in self.program.parameters]
-        self.memory.write_parameters({name: parameters[name] for name in names})
-        self.memory.write_buffers({spec.name: buffers[spec.name] for spec in self.program.buffers})
-        if self._runner is not None:
-            self._runner.weights_changed()
+        program = self.program
+        with held_back():
+            self.memory.write_parameters({s.name: parameters[s.name] for s in program.parameters})
+            self.memory.write_buffers({s.name: buffers[s.name] for s in program.buffers})
+            if self._runner is not None:
+                self._runner.weights_changed()
 
     def _synthetic_like(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Random data made once on the device, instead of what the host sends; integers are 0,
@@ -88,7 +91,7 @@ class Executable:
     def download(self, targets: Mapping[str, torch.Tensor]) -> None:
         """Writes what the device holds into the host's tensors."""
         sources = {**self.memory.buffers[0], **self.memory.parameters}
-        with torch.no_grad():
+        with held_back(), torch.no_grad():
             for name, target in targets.items():
                 source = sources.get(name)
                 if source is not None:
@@ -101,12 +104,14 @@ class Executable:
             self._runner = make_runner(self.plan, self.memory)
         if self.synthetic:
             inputs = self._synthetic_like(inputs)
-        results = self._runner(
-            [
-                tensor if tensor.dtype == spec.dtype else tensor.to(spec.dtype)
-                for tensor, spec in zip(inputs, self.program.inputs, strict=True)
-            ]
-        )
+        # Inference changes nothing that could be left half done.
+        with held_back() if self.program.training else contextlib.nullcontext():
+            results = self._runner(
+                [
+                    tensor if tensor.dtype == spec.dtype else tensor.to(spec.dtype)
+                    for tensor, spec in zip(inputs, self.program.inputs, strict=True)
+                ]
+            )
         self.times.computed = clock()
         count = len(self.plan.outputs)
         outputs, anchors = results[:count], results[count:]

@@ -6,10 +6,11 @@ decides when they travel. Compiling is `_compiler`'s work, running `_executable`
 
 from __future__ import annotations
 
+import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import timedelta
-from types import MethodType
 from typing import Any, ClassVar
 
 import torch
@@ -23,14 +24,21 @@ from ._engine.memory import RandomState
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._executables import ExecutableFiles
+from ._executor_options import own_options
 from ._inputs import Arguments, Signature, warn_about_dicts
+from ._loaded import LoadedModel
 from ._logging import logger
 from ._options_validate import _validateOptions
-from .enums import ConnectionType, OutputMode
+from ._replicas import GroupedParameter
+from .enums import ConnectionType
 from .optim import _attributes, _rules
-from .options import Options, PipelinedExecution, ShardedExecution
+from .options import Options
 
 _NOT_COMPILED = "Model has not been compiled or has been destroyed."
+_WRAPPED = (
+    "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model "
+    "to unwrap before wrapping again."
+)
 _TRACED = ("copyWeightsToHost", "copyWeightsToDevice", "setOptimizer", "compile", "destroy")
 
 
@@ -50,14 +58,15 @@ class PoplarExecutor(ExecutableFiles):
         user_model: Any = None,
     ) -> None:
         self._executable: Executable | None = None
+        if training and not isinstance(model, torch.nn.Module):
+            raise TypeError(
+                f"trainingModel needs a torch.nn.Module, which has weights to train (got {model!r})"
+            )
         self._user_model = user_model if user_model is not None else model
         self._model = model
         self._training = training
         self._poptorch_version = poptorch_version
-        self._options = _own_options(options)
-        _choose_output_mode(self._options, training)
-        if not training:
-            _refuse_accumulation(self._options)
+        self._options = own_options(options, training)
         self._signature = Signature(model)
         self._optimizer: torch.optim.Optimizer | None = None
         self._description: _attributes.Description | None = None
@@ -83,8 +92,12 @@ class PoplarExecutor(ExecutableFiles):
         else:
             assert not optimizer, "Optimizer should be None for inference"
         self._options._freeze()
-        if training and isinstance(self._user_model, torch.nn.Module):
-            _weights.wrap(self._user_model, self)
+        self._wrap()
+
+    def __del__(self) -> None:
+        # Whoever looks at the module next expects what was trained, executor or not.
+        if "_options" in self.__dict__ and not sys.is_finalizing():
+            self.destroy()
 
     # --- the module behind it -------------------------------------------------------------------
 
@@ -105,7 +118,7 @@ class PoplarExecutor(ExecutableFiles):
         if attr.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(attr)
         value = getattr(self._user_model, attr)
-        return _GroupedParameter(self, attr, value) if _is_parameter(value) else value
+        return GroupedParameter(self, attr, value) if _is_parameter(value) else value
 
     def load_state_dict(self, state_dict: dict[str, torch.Tensor], strict: bool = True) -> Any:
         """Loads the state into the model and, when attached, onto the device."""
@@ -114,6 +127,15 @@ class PoplarExecutor(ExecutableFiles):
             logger.debug("load_state_dict: implicit copyWeightsToDevice()")
             self.copyWeightsToDevice()
         return result
+
+    def _wrap(self) -> None:
+        if not self._training:
+            return
+        if _weights.is_wrapped(self._user_model):
+            if _weights.owner_of(self._user_model) is not self:
+                raise RuntimeError(_WRAPPED)
+            return
+        _weights.wrap(self._user_model, self)
 
     def _named(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         if not isinstance(self._model, torch.nn.Module):
@@ -173,6 +195,8 @@ class PoplarExecutor(ExecutableFiles):
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Uses this optimiser, or the changed values of the present one, from the next call on."""
+        if not self._training:
+            raise createPoptorchError("setOptimizer() is for training models: this one infers")
         if optimizer is None:
             raise createPoptorchError("setOptimizer() needs an optimizer, not None")
         if self._executable is not None and optimizer is not self._optimizer:
@@ -180,7 +204,7 @@ class PoplarExecutor(ExecutableFiles):
             if isinstance(optimizer, optim.Optimizer):
                 optimizer.ipu_state_is_dirty = True
         if isinstance(optimizer, optim.Optimizer):
-            optimizer.state_dict = MethodType(PoplarExecutor._optimizer_state, self)  # type: ignore[method-assign]
+            optimizer.state_dict = _state_from(self, optimizer)  # type: ignore[method-assign]
         self._optimizer = optimizer
         description = _attributes.describe(
             optimizer, self._tracker, self._options, self._executable is not None
@@ -258,6 +282,7 @@ class PoplarExecutor(ExecutableFiles):
 
     def _compile(self, bound: Arguments) -> None:
         warn_about_dicts(bound)
+        self._wrap()  # destroy() unwrapped the module, and this is the next compilation
         _validateOptions(self._options.toDict())
         start = clock()
         progress = self._options._progress_bar
@@ -352,15 +377,22 @@ class PoplarExecutor(ExecutableFiles):
         inputs = executable.arguments.check(bound)
         if self._training:
             self._write_optimizer_state()
-        with self._profiling.tracepoint("modelExecution"):
-            result, anchors = executable.run(inputs)
-        self._rng_is_newer_on_device = True
+        try:
+            with self._profiling.tracepoint("modelExecution"):
+                result, anchors = executable.run(inputs)
+        finally:
+            # Also after an exception: some of the call's steps may have been done by then.
+            self._device_moved_on()
         self._anchors.update(zip(self._options.anchored_tensors, anchors, strict=True))
+        return result
+
+    def _device_moved_on(self) -> None:
+        """What the host knows of random state, weights and optimiser state is out of date."""
+        self._rng_is_newer_on_device = True
         if self._training:
             self._dirty_host_weights = True
             if isinstance(self._optimizer, optim.Optimizer):
                 self._optimizer.host_state_is_dirty = True
-        return result
 
     def getTensorNames(self) -> list[str]:
         """The names of all tensors in the graph, as `Options.anchorTensor` takes them."""
@@ -386,6 +418,11 @@ class PoplarExecutor(ExecutableFiles):
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
         executable = self._compiled()
+        if len(state) not in (1, len(executable.memory.random.as_list())):
+            raise createPoptorchError(
+                f"Invalid rng_state: {len(state)} numbers are no state of the random numbers. Set "
+                "what rng_state returned, or [seed]."
+            )
         self._rng_is_newer_on_device = False
         self._rng = list(state)
         executable.memory.random = RandomState.from_list(self._rng)
@@ -408,14 +445,9 @@ class PoplarExecutor(ExecutableFiles):
 
     def _attach(self) -> None:
         executable = self._compiled()
-        name = (
-            getattr(self._options, "model_name", None)
-            if self._options.exists("model_name")
-            else None
-        )
-        label = name or type(self._user_model).__name__
-        executable.attachment.attach(label, executable.memory.bytes)
+        executable.attachment.attach(self._label())
         self.copyWeightsToDevice()
+        executable.attachment.describe(executable.memory.bytes // executable.per_replica)
         if self._training:
             self._optimizer_changed = True
             self._send_optimizer()
@@ -428,6 +460,13 @@ class PoplarExecutor(ExecutableFiles):
                 self._optimizer.ipu_state_is_dirty = False
         if self._rng is not None:
             executable.memory.random = RandomState.from_list(self._rng)
+
+    def _label(self) -> str:
+        """What gc-monitor calls the program."""
+        if self._options.exists("model_name") and self._options.model_name:
+            return str(self._options.model_name)
+        model = self._user_model
+        return model.title if isinstance(model, LoadedModel) else _weights.name_of(model)
 
     def detachFromDevice(self) -> None:
         """Reads everything back and gives the IPUs to others; the next call attaches again."""
@@ -442,17 +481,14 @@ class PoplarExecutor(ExecutableFiles):
 
     def destroy(self) -> None:
         """Reads the weights back, releases IPUs and executable, and unwraps the model."""
-        if self._executable is None:
-            return
-        if self._training:
-            self.copyWeightsToHostIfNeeded()
-            if self._optimizer is not None:
-                self._optimizer.state_dict()
-        self._executable.attachment.detach()
-        self._executable = None
-        if self._training and isinstance(self._user_model, torch.nn.Module):
-            if not _weights.is_wrapped(self._user_model):
-                raise createPoptorchError("model was never wrapped")
+        if self._executable is not None:
+            if self._training:
+                self.copyWeightsToHostIfNeeded()
+                if self._optimizer is not None:
+                    self._optimizer.state_dict()
+            self._executable.attachment.detach()
+            self._executable = None
+        if self._training and _weights.owner_of(self._user_model) in (self, None):
             _weights.unwrap(self._user_model)
 
     # --- measuring ------------------------------------------------------------------------------
@@ -491,70 +527,23 @@ class PoplarExecutor(ExecutableFiles):
         return _latency.between(self.getPerfCounters(), "input", "output_complete")
 
 
-def _own_options(options: Any) -> Options:
-    if not options:
-        return Options()
-    if not isinstance(options, Options):
-        raise createPoptorchError(
-            f"Invalid type: 'options' is of type {type(options)} (Expected poptorch.Options)"
-        )
-    options._freeze()
-    return options.clone()
+def _state_from(
+    executor: PoplarExecutor, optimizer: optim.Optimizer
+) -> Callable[[], dict[str, Any]]:
+    """`state_dict` of an optimiser in use: reads from the device, but doesn't keep it alive."""
+    owner, reader = weakref.ref(executor), weakref.ref(optimizer)
 
+    def state_dict() -> dict[str, Any]:
+        alive, asked = owner(), reader()
+        if alive is not None and asked is alive._optimizer:
+            return alive._optimizer_state()
+        return {} if asked is None else asked.get_state_dict()
 
-def _choose_output_mode(options: Options, training: bool) -> None:
-    if options.defaultOutputMode():
-        options.outputMode(OutputMode.Final if training else OutputMode.All)
-    for anchor in options.anchored_tensors.values():
-        if anchor[1]:
-            anchor[2] = options.output_mode
-            if anchor[2] == OutputMode.EveryN.value:
-                anchor[3] = options.output_return_period
-
-
-def _refuse_accumulation(options: Options) -> None:
-    if options.Training.gradient_accumulation == 1:
-        return
-    strategy = options._execution_strategy
-    pipelined = isinstance(strategy, PipelinedExecution) and not isinstance(
-        strategy, ShardedExecution
-    )
-    raise createPoptorchError(
-        "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its "
-        "default value (1) when running a poptorch.inferenceModel()."
-        + (
-            " Use poptorch.Options().deviceIterations to process a sufficient number of batches "
-            "each run for pipelined execution instead."
-            if pipelined
-            else ""
-        )
-    )
+    return state_dict
 
 
 def _is_parameter(value: Any) -> bool:
     return isinstance(value, torch.nn.Parameter)
-
-
-class _GroupedParameter:
-    """A parameter seen through its executor: offers `replicaGrouping`, else is the parameter."""
-
-    def __init__(self, executor: PoplarExecutor, name: str, value: torch.Tensor) -> None:
-        self._executor = executor
-        self._name = name
-        self._value = value
-
-    def replicaGrouping(
-        self, comm_group_type: Any, shards: int, variable_retrieval_mode: Any
-    ) -> None:
-        """Lets groups of replicas hold different values of this variable."""
-        self._executor.per_replica_params[self._name] = (
-            comm_group_type,
-            shards,
-            variable_retrieval_mode,
-        )
-
-    def __getattr__(self, attr: str) -> Any:
-        return getattr(self._value, attr)
 
 
 def _update_names(description: _attributes.Description | None) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ._arg_parsers import flatten, parser_of
+from ._fingerprint_code import primitive
 from ._fingerprint_modules import describe_global_hooks, describe_type
 from ._fingerprint_origin import OURS, PYTHON, NotFingerprintable
 from ._fingerprint_torch import class_of, global_state, slot_tables
@@ -55,6 +56,8 @@ def _key(
     walker.put(f"scheme {_SCHEME}", _canonical(extra), *global_state())
     walker.ref(model, Path("model"))
     describe_global_hooks(walker, Path("torch.nn.Module"))
+    for index, tensor in enumerate(flatten((tuple(args), dict(kwargs)))):
+        describe_type(walker, tensor, Path(f"input {index}"))
     arguments = _Arguments(walker)
     arguments.describe(tuple(args), Path("args"))
     arguments.describe(dict(kwargs), Path("kwargs"))
@@ -100,9 +103,9 @@ class _Arguments:
             walker.put("]")
         elif dict in kind.__mro__:
             walker.klass(kind, path)
-            for key, item in value.items():
+            for key, item in dict.items(value):
                 walker.ref(key, path)
-                self.describe(item, path / f"[{key!r}]", inside)
+                self.describe(item, path / f"[{primitive(key) or '…'}]", inside)
             walker.put("]")
         else:
             walker.ref(value, path)

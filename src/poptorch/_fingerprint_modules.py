@@ -55,8 +55,6 @@ def describe_module(walker: Walker, module: Any, kind: type, path: Path) -> None
 
 
 def _check_class(walker: Walker, kind: type, path: Path) -> None:
-    if torch.jit.ScriptModule in kind.__mro__:
-        raise walker.refuse(path, f"{full_name(kind)} is TorchScript")
     for name in _TRAVERSAL:
         owner = next(base for base in kind.__mro__ if name in vars(base))
         if owner is not torch.nn.Module:

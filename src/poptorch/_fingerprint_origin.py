@@ -90,6 +90,7 @@ def library_of_function(function: FunctionType) -> str | None:
 # --- which version --------------------------------------------------------------------------------
 
 
+@functools.cache
 def version_of(package: str) -> str:
     """What identifies a library's code as a whole."""
     if package == PYTHON:
@@ -145,16 +146,14 @@ def _version(folder: str, package: str) -> str | None:
 
 
 def _installed(metadata: str, package: str) -> bool:
-    for name, pattern in (
-        ("top_level.txt", rf"^{re.escape(package)}\s*$"),
-        ("RECORD", rf"^{re.escape(package)}[/.]"),
-        ("installed-files.txt", rf"^\.\./{re.escape(package)}[/.]"),
-    ):
+    """Whether a distribution's list of files has the package; plain searches, lists are long."""
+    for name, before in (("RECORD", "\n"), ("installed-files.txt", "\n../")):
         try:
-            text = Path(metadata, name).read_text(encoding="utf-8", errors="replace")
+            with open(os.path.join(metadata, name), "rb") as file:
+                listing = b"\n" + file.read()
         except OSError:
             continue
-        if re.search(pattern, text, re.MULTILINE):
+        if any((before + package + end).encode() in listing for end in "/."):
             return True
     return False
 
@@ -171,120 +170,38 @@ def loaded_modules(package: str) -> list[str]:
 
 # --- what is refused ------------------------------------------------------------------------------
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 #: Modules of Python whose functions and classes depend on their arguments only (and print or log).
-_PURE = frozenset(
-    [
-        "abc",
-        "array",
-        "base64",
-        "binascii",
-        "bisect",
-        "builtins",
-        "cmath",
-        "codecs",
-        "collections",
-        "colorsys",
-        "contextlib",
-        "copy",
-        "copyreg",
-        "dataclasses",
-        "decimal",
-        "difflib",
-        "enum",
-        "fractions",
-        "functools",
-        "hashlib",
-        "heapq",
-        "inspect",
-        "itertools",
-        "json",
-        "keyword",
-        "logging",
-        "math",
-        "ntpath",
-        "numbers",
-        "operator",
-        "posixpath",
-        "pprint",
-        "re",
-        "reprlib",
-        "sre",
-        "statistics",
-        "string",
-        "struct",
-        "textwrap",
-        "traceback",
-        "types",
-        "typing",
-        "unicodedata",
-        "warnings",
-        "weakref",
-        "zlib",
-    ]
-)
+_PURE = _words("""
+    abc array base64 binascii bisect builtins cmath codecs collections colorsys contextlib copy
+    copyreg dataclasses decimal difflib enum fractions functools hashlib heapq inspect itertools
+    json keyword logging math numbers operator pprint re reprlib sre statistics string struct
+    textwrap traceback types typing unicodedata warnings weakref zlib
+""")
 #: And those whose objects are plain data, although their functions look outside.
-_DATA = _PURE | {"argparse", "datetime", "ipaddress", "pathlib", "uuid", "zoneinfo", "future__"}
-_PURE_PATH_FUNCTIONS = frozenset(
-    [
-        "basename",
-        "commonpath",
-        "commonprefix",
-        "dirname",
-        "isabs",
-        "join",
-        "normcase",
-        "normpath",
-        "relpath",
-        "split",
-        "splitdrive",
-        "splitext",
-    ]
-)
-_REFUSED = frozenset(
-    [
-        "builtins.__import__",
-        "builtins.breakpoint",
-        "builtins.compile",
-        "builtins.eval",
-        "builtins.exec",
-        "builtins.globals",
-        "builtins.input",
-        "builtins.locals",
-        "inspect.currentframe",
-        "inspect.stack",
-        "inspect.trace",
-        "PIL.Image.open",
-        "torch.from_file",
-        "torch.get_rng_state",
-        "torch.initial_seed",
-        "torch.load",
-        "torch.seed",
-        "torch.random.get_rng_state",
-        "torch.random.initial_seed",
-        "torch.random.seed",
-        "torch.serialization.load",
-        "numpy.fromfile",
-        "numpy.genfromtxt",
-        "numpy.load",
-        "numpy.loadtxt",
-        "numpy.memmap",
-        "poptorch._ops_host.CPU",
-    ]
-)
+_DATA = _PURE | _words("argparse datetime future__ ipaddress pathlib uuid zoneinfo")
+_PURE_PATH_FUNCTIONS = _words("""
+    basename commonpath commonprefix dirname isabs join normcase normpath split splitdrive splitext
+""")
+_REFUSED = _words("""
+    builtins.__import__ builtins.breakpoint builtins.compile builtins.eval builtins.exec
+    builtins.globals builtins.input
+    inspect.currentframe inspect.getsource inspect.stack inspect.trace
+    torch.from_file torch.get_rng_state torch.initial_seed torch.seed torch.serialization.load
+    torch.random.get_rng_state torch.random.initial_seed torch.random.seed
+    numpy.fromfile numpy.genfromtxt numpy.load numpy.loadtxt numpy.memmap
+    PIL.Image.open poptorch._ops_host.CPU
+""")
 _REFUSED_PARTS = ("numpy.random.", "torch.hub.", "torch.distributed.")
 #: What lets code reach members whose names it doesn't contain.
-_COMPUTED = frozenset(
-    [
-        "builtins.dir",
-        "builtins.getattr",
-        "builtins.vars",
-        "inspect.getattr_static",
-        "inspect.getmembers",
-        "inspect.getmembers_static",
-        "operator.attrgetter",
-        "operator.methodcaller",
-    ]
-)
+_COMPUTED = _words("""
+    builtins.dir builtins.getattr builtins.vars operator.attrgetter operator.methodcaller
+    inspect.getattr_static inspect.getmembers inspect.getmembers_static
+""")
 
 
 def _standard_module(module: str) -> str:

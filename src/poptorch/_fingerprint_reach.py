@@ -78,12 +78,15 @@ def describe_function(walker: Walker, function: FunctionType, path: Path) -> Non
         _describe_users_code(walker, function, path)
     else:
         module, name = str(function.__module__), function.__qualname__
-        use_library(walker, library, module, name, path)
-        walker.put("library function", module, name)
-        if located(module, name) is function:
+        if library_of_module(module) == library and located(module, name) is function:
+            use_library(walker, library, module, name, path)
+            walker.put("library function", module, name)
             return
-        # A wrapper, say of a decorator: known code around things that may be the user's.
-        walker.put(str(function.__code__.co_firstlineno))
+        # A wrapper, say of a decorator: known code around something that may be the user's, under
+        # the name of what it wraps.
+        module, name = str(function.__globals__.get("__name__")), function.__code__.co_name
+        use_library(walker, library, module, name, path)
+        walker.put("library code", module, name, str(function.__code__.co_firstlineno))
     walker.ref(function.__defaults__, path / " defaults")
     walker.attributes(function.__kwdefaults__ or {}, path)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -128,7 +131,8 @@ def _describe_use(
         label += f".{name}"
         if value is torch.ops:
             use_operators(walker, name, path)
-            break
+            walker.put("use", label)
+            return
         value = _member(walker, value, name, path)
     walker.put("use", label)
     if value is _ABSENT:

@@ -22,7 +22,15 @@ from ._weights import Hooked
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 #: Tensors of these classes are no more than their type and content.
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_OPERATOR_LIBRARIES = ("aten", "prim", "prims", "poptorch", "quantized", "torchvision")
+_OPERATOR_LIBRARIES = (
+    "aten",
+    "higher_order",
+    "prim",
+    "prims",
+    "poptorch",
+    "quantized",
+    "torchvision",
+)
 
 
 def class_of(value: Any) -> type:
@@ -92,7 +100,7 @@ def content_digest(tensor: torch.Tensor, path: str) -> str:
 
 
 def slot_tables(model: Any) -> frozenset[int]:
-    """The parameter and buffer tables of a module tree, by id: their tensors are inputs of the graph.
+    """The ids of a module tree's tables of parameters and buffers: what the graph takes as inputs.
 
     Tensors anywhere else, in modules that a plain list holds too, are constants of the graph.
     """
@@ -106,10 +114,10 @@ def slot_tables(model: Any) -> frozenset[int]:
             continue
         seen.add(id(module))
         state = object.__getattribute__(module, "__dict__")
+        if torch.jit.ScriptModule in type(module).__mro__:
+            raise NotFingerprintable(f"{full_name(type(module))} is TorchScript")
         if "_modules" not in state:
-            raise NotFingerprintable(
-                f"{full_name(type(module))}: torch.nn.Module.__init__ has not run"
-            )
+            raise NotFingerprintable(f"{full_name(type(module))} has not been initialised")
         found |= {id(state["_parameters"]), id(state["_buffers"])}
         todo += state["_modules"].values()
     return frozenset(found)

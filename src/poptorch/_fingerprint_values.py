@@ -24,13 +24,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils.hooks import RemovableHandle
 
 from . import _fingerprint_modules as modules
+from . import _fingerprint_numpy as numpy
 from . import _fingerprint_reach as reach
 from ._fingerprint_code import code_digest, primitive
-from ._fingerprint_origin import PYTHON, full_name, is_plain_data, library_of_module, module_of
+from ._fingerprint_origin import (
+    OURS,
+    PYTHON,
+    full_name,
+    is_plain_data,
+    library_of_module,
+    module_of,
+    name_of,
+)
 from ._fingerprint_torch import PLAIN_TENSORS, class_of, content_digest
 
 if TYPE_CHECKING:
@@ -41,7 +50,8 @@ _MANAGED_DICT = 1 << 4 if sys.version_info >= (3, 11) else 0
 _POINTER = tuple.__itemsize__
 #: Methods of pathlib.Path that look at the disk.
 _DISK = frozenset(
-    ["exists", "glob", "is_dir", "is_file", "iterdir", "lstat", "open", "read_bytes", "read_text", "resolve", "rglob", "stat"]
+    {"exists", "glob", "is_dir", "is_file", "iterdir", "lstat", "open", "read_bytes", "read_text"}
+    | {"resolve", "rglob", "stat"}
 )
 
 
@@ -61,24 +71,33 @@ def describe(walker: Walker, value: Any, path: Path) -> None:
         _tensor(walker, value, path)
     elif value is sys.stdout or value is sys.stderr:
         walker.put("stream")
+    elif module_of(kind).partition(".")[0] == "numpy" and numpy.describe(walker, value, kind, path):
+        return
     else:
-        _check_standard(walker, kind, path)
-        base = next((base for base in kind.__mro__ if base in _BASES), object)
+        _check_class(walker, kind, path)
+        # A member of an IntEnum is an int too, but one with more to say.
+        bases = (enum.Enum, *kind.__mro__) if enum.Enum in kind.__mro__ else kind.__mro__
+        base = next(base for base in bases if base in _BASES)
         walker.put("object")
         walker.klass(kind, path)
         _BASES[base](walker, value, path)
         _state(walker, value, kind, base, path)
 
 
-def _check_standard(walker: Walker, kind: type, path: Path) -> None:
+def _check_class(walker: Walker, kind: type, path: Path) -> None:
     """Objects of Python's library are data, or they stand for something outside."""
     for base in kind.__mro__:
-        if library_of_module(module_of(base)) == PYTHON and not is_plain_data(base):
+        library = library_of_module(module_of(base))
+        if library == PYTHON and not is_plain_data(base):
             raise walker.refuse(path, full_name(kind))
+        if library == OURS:
+            reach.use_library(walker, OURS, module_of(base), name_of(base), path)
 
 
 def _state(walker: Walker, value: Any, kind: type, base: type, path: Path) -> None:
     """Attributes and slots. An object with more than that keeps something to itself."""
+    if base in _COMPLETE:
+        return
     members = [
         (name, member)
         for owner in kind.__mro__
@@ -86,8 +105,6 @@ def _state(walker: Walker, value: Any, kind: type, base: type, path: Path) -> No
         for name, member in vars(owner).items()
         if type(member) is types.MemberDescriptorType
     ]
-    if base in _COMPLETE:
-        return
     managed = bool(kind.__flags__ & _MANAGED_DICT)
     own_dict = kind.__dictoffset__ != 0 and base.__dictoffset__ == 0
     own_weakrefs = kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0
@@ -233,7 +250,7 @@ def _cached_property(walker: Walker, value: Any, path: Path) -> None:
 
 def _cached_function(walker: Walker, value: Any, path: Path) -> None:
     walker.put("cached function")
-    walker.attributes(value.__dict__, path)
+    walker.ref(value.__wrapped__, path)
 
 
 def _field(walker: Walker, value: dataclasses.Field[Any], path: Path) -> None:
@@ -274,8 +291,7 @@ def _handle(walker: Walker, value: RemovableHandle, path: Path) -> None:
 
 def _operator(walker: Walker, value: Any, path: Path) -> None:
     name = str(vars(value).get("_qualified_op_name") or vars(value).get("_name"))
-    if not isinstance(value, HigherOrderOperator):
-        reach.use_operators(walker, name.partition("::")[0], path)
+    reach.use_operators(walker, name.partition("::")[0], path)
     walker.put("operator", name)
 
 
@@ -309,7 +325,7 @@ _EXACT: dict[type, _Writer] = {
 }
 
 
-# --- by base class: the content; attributes of subclasses come after it -----------------------------
+# --- by base class: the content, before the attributes of subclasses ----------------------------
 
 
 def _ordered_dict(walker: Walker, value: Any, path: Path) -> None:
@@ -391,9 +407,7 @@ _BASES: dict[type, _Writer] = {
     float: _simple(float, float.__float__),
     str: _simple(str, str.__str__),
     bytes: _simple(bytes, lambda value: bytes.__add__(value, b"")),
-    bytearray: _simple(
-        bytes, lambda value: bytearray.__getitem__(value, slice(None)).join([b""] * 2)
-    ),
+    bytearray: _simple(bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(None)))),
     functools.partial: _partial,
     property: _property,
     enum.Enum: _member_of_enum,

@@ -74,10 +74,16 @@ class _Space:
 
 
 class Walker:
-    """One walk. `slots` are the tables whose tensors count by type only (`slot_tables`)."""
+    """One walk. `slots` are the tables whose tensors count by type only (`slot_tables`).
 
-    def __init__(self, slots: frozenset[int] = frozenset()) -> None:
+    `known` are objects that a walk around this one has numbered: they are not described again.
+    """
+
+    def __init__(
+        self, slots: frozenset[int] = frozenset(), known: Mapping[int, str] | None = None
+    ) -> None:
         self.slots = slots
+        self._known = known or {}
         self.tensors = TensorTypes()
         self.names: set[str] = set()
         self.computed_names = False
@@ -158,12 +164,16 @@ class Walker:
         self.put(">")
 
     def _sort_key(self, value: Any, path: Path) -> str:
-        known = self._numbers.get(id(value))
-        if known is not None:
-            return f"#{known:08}"
-        return primitive(value) or Walker(self.slots).digest(value, path / "{…}")
+        text = primitive(value)
+        if text is not None:
+            return text
+        known = {**self._known, **{key: f"^{number}" for key, number in self._numbers.items()}}
+        return Walker(self.slots, known).digest(value, path / "{…}")
 
     def _number(self, value: Any, path: Path) -> None:
+        if id(value) in self._known:
+            self._text.append(self._known[id(value)])
+            return
         number = self._numbers.get(id(value))
         if number is None:
             number = self._numbers[id(value)] = len(self._numbers)
@@ -247,7 +257,8 @@ class Walker:
         if name in self._swept:
             return
         self._swept.add(name)
-        for key, value in list(vars(sys.modules[name]).items()):
+        module = sys.modules[name]
+        for key, value in list(vars(module).items()) if reach.is_module(module) else ():
             kind = type(value)
             if kind is bool or kind is int or value is None:
                 self.put(f"\n{name}.{key}", primitive(value) or "")

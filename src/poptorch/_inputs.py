@@ -63,7 +63,8 @@ class Signature:
             else _parameters(target)
         )
         self._variadic = any(p.kind in (_POSITIONAL, _KEYWORD) for p in self.parameters)
-        self._simple = not self._variadic
+        named_only = any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in self.parameters)
+        self._simple = not (self._variadic or named_only)
         self._warned = False
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -97,6 +98,7 @@ class Signature:
         after_variadic = False
         for index, parameter in enumerate(self.parameters):
             name = parameter.name
+            by_name = after_variadic or parameter.kind is inspect.Parameter.KEYWORD_ONLY
             if parameter.kind is _KEYWORD:
                 for key, value in kwargs.items():
                     if key not in names[:index]:
@@ -106,15 +108,18 @@ class Signature:
                 for position, value in enumerate(rest):
                     bound.add(f"*{name}[{position}]", value, named=False)
                 rest = []
-            elif rest:
+            elif rest and not by_name:
                 assert name not in kwargs, f"Parameter {name} was passed more than once"
                 bound.add(name, rest.pop(0), named=False)
             elif name in kwargs:
-                bound.add(name, kwargs[name], named=after_variadic)
+                bound.add(name, kwargs[name], named=by_name)
             elif parameter.default is not inspect.Parameter.empty:
-                bound.add(name, parameter.default, named=after_variadic)
+                bound.add(name, parameter.default, named=by_name)
             else:
                 raise createPoptorchError(f"Mandatory parameter {name} missing")
+        assert not rest, (
+            f"Too many arguments provided: {len(rest)} more than {names} takes by place"
+        )
         return bound
 
 
@@ -170,7 +175,7 @@ def _check(name: str, old: Any, new: Any) -> None:
         return
     if type(old) is not type(new):
         raise _differs("Type", name, type(old), type(new))
-    if isinstance(old, tuple):
+    if isinstance(old, tuple | list):
         if len(old) != len(new):
             elements = f"{len(old)} elements"
             raise _differs("Length", name, elements, len(new))

@@ -83,7 +83,7 @@ class LoadedModel(torch.nn.Module):
             source, source_leaf = self._home(original)
             module.register_parameter(leaf, source._parameters[source_leaf])
         self._compiled = compiled
-        self._title = str(meta["name"])
+        self.title = str(meta["name"])
         self.forward_signature = _signature(meta["signature"])
 
     def _home(self, name: str) -> tuple[torch.nn.Module, str]:
@@ -112,7 +112,7 @@ class LoadedModel(torch.nn.Module):
         return rebuild(self._compiled.structure, iter(results[: len(program.outputs)]))
 
     def __repr__(self) -> str:
-        return f"LoadedModel({self._title})"
+        return f"LoadedModel({self.title})"
 
 
 def _signature(rows: list[Any]) -> inspect.Signature:

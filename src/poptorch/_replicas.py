@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from .enums import CommGroupType
 
 
@@ -15,3 +19,25 @@ def shard_of_each_replica(kind: CommGroupType, shards: int, replicas: int) -> tu
     if kind == CommGroupType.Consecutive:
         return tuple(replica // shards for replica in range(replicas))
     return tuple(replica % groups for replica in range(replicas))
+
+
+class GroupedParameter:
+    """A parameter seen through its executor: offers `replicaGrouping`, else is the parameter."""
+
+    def __init__(self, executor: Any, name: str, value: torch.Tensor) -> None:
+        self._executor = executor
+        self._name = name
+        self._value = value
+
+    def replicaGrouping(
+        self, comm_group_type: Any, shards: int, variable_retrieval_mode: Any
+    ) -> None:
+        """Lets groups of replicas hold different values of this variable."""
+        self._executor.per_replica_params[self._name] = (
+            comm_group_type,
+            shards,
+            variable_retrieval_mode,
+        )
+
+    def __getattr__(self, attr: str) -> Any:
+        return getattr(self._value, attr)

@@ -27,12 +27,24 @@ class Hooked:
 
 
 def is_wrapped(thing: Any) -> bool:
-    return isinstance(thing, Hooked)
+    """Whether an executor that still lives has swapped the class of the module or tensor."""
+    return isinstance(thing, Hooked) and type(thing)._owner() is not None
 
 
 def owner_of(model: Any) -> Any | None:
     """The training executor that wrapped a module, while it lives."""
     return type(model)._owner() if isinstance(model, Hooked) else None
+
+
+def name_of(model: Any) -> str:
+    """The name of a model's own class, or of a function."""
+    kind = type(model)
+    own = kind._original if isinstance(model, Hooked) else kind
+    return (
+        own.__name__
+        if isinstance(model, torch.nn.Module)
+        else getattr(model, "__name__", own.__name__)
+    )
 
 
 @contextmanager
@@ -74,6 +86,10 @@ class _HookedTensor(Hooked):
         with _as_original(self):
             return self.__deepcopy__(memo)
 
+    def __repr__(self) -> str:
+        with _as_original(self):
+            return repr(self)
+
 
 class _HookedModule(Hooked):
     """The behaviour added to the module itself."""
@@ -88,6 +104,8 @@ class _HookedModule(Hooked):
         owner = type(self)._owner()
         if owner is not None:
             owner.destroy()
+        elif isinstance(self, torch.nn.Module):
+            unwrap(self)
 
     def __getattribute__(self, name: str) -> Any:
         if name == "_host_weights_version":
@@ -112,6 +130,8 @@ def _swapped(behaviour: type, original: type, owner: Callable[[], Any], name: st
 
 def wrap(model: torch.nn.Module, executor: Any) -> None:
     """Swaps the classes in place. The module doesn't keep the executor alive."""
+    if not is_wrapped(model):
+        unwrap(model)  # what an executor that is gone may have left behind
     owner = weakref.ref(executor)
     tensors = [*model.parameters(), *model.buffers()]
     for buffer in model.buffers():

@@ -95,15 +95,15 @@ class Growing(Count):
 
 
 class MarksItsEnd:
-    """An iterable that writes a file when its iterator is closed in order."""
+    """An iterable that gets stuck, and writes a file when its iterator is closed in order."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
 
     def __iter__(self) -> Any:
         try:
-            while True:
-                yield torch.zeros(1)
+            yield torch.zeros(1)
+            time.sleep(600)
         finally:
             self.mark.write_text("closed")
 

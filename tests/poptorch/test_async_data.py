@@ -81,11 +81,14 @@ def _maps(pid: int) -> bytes:
 
 
 @pytest.mark.parametrize("strategy", list(Sharing))
-def test_every_sharing_strategy_brings_the_data(strategy: Sharing) -> None:
-    accessor = load(Count(5), sharing_strategy=strategy)
-    for _ in range(2):
-        assert [int(element[0]) for element in accessor] == [0, 1, 2, 3, 4]
-    assert len(accessor) == 5
+def test_every_sharing_strategy_brings_what_torch_would_shuffle(strategy: Sharing) -> None:
+    loader = torch.utils.data.DataLoader(Count(9), shuffle=True)
+    torch.manual_seed(2)
+    expected = [numbers(loader) for _ in range(2)]
+    torch.manual_seed(2)
+    accessor = load(loader, sharing_strategy=strategy)
+    assert [numbers(accessor) for _ in range(2)] == expected
+    assert len(accessor) == 9
     accessor.terminate()
 
 
@@ -376,7 +379,9 @@ def test_a_killed_worker_is_noticed_at_once(strategy: Sharing) -> None:
 
 
 def test_an_interrupt_reaches_the_program_only() -> None:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored here
     accessor = load(torch.utils.data.DataLoader(Count(50), num_workers=1), buffer_size=1)
+    signal.signal(signal.SIGINT, previous)
     iterator = iter(accessor)
     next(iterator)
     for pid in {worker_of(accessor)} | children(worker_of(accessor)):
@@ -404,6 +409,7 @@ def test_terminate_interrupts_a_data_set_that_never_returns() -> None:
 def test_iterators_are_closed_in_order(tmp_path: Path) -> None:
     accessor = load(MarksItsEnd(tmp_path / "mark"))
     next(iter(accessor))
+    time.sleep(0.1)  # Now it is stuck.
     accessor.terminate()
     assert (tmp_path / "mark").read_text() == "closed"
 
@@ -453,10 +459,11 @@ def test_a_forked_copy_of_the_program_may_neither_read_nor_end_it() -> None:
 
 def _program(pipe: Any, act: Callable[[], None]) -> None:
     """A program of its own: it loads, tells its descendants, and then does something drastic."""
-    loader = torch.utils.data.DataLoader(StopsAt(99, at=50), num_workers=1)
-    accessors = [load(Stream(1000)), load(loader)]
+    loader = torch.utils.data.DataLoader(StopsAt(9, at=2), num_workers=1)
+    accessors = [load(Stream(1000)), load(StopsAt(9, at=1)), load(loader)]
     for accessor in accessors:
         next(iter(accessor))
+    time.sleep(0.1)  # The first waits for free slots, the others are stuck in their data.
     pipe.send(children(os.getpid()))
     act()
 
@@ -483,7 +490,7 @@ def test_however_a_program_ends_its_workers_do_too(act: Callable[[], None], capf
     process = multiprocessing.get_context("fork").Process(target=_program, args=(sender, act))
     process.start()
     started = receiver.recv()
-    assert len(started) == 3
+    assert len(started) == 4
     process.join(5)
     assert process.exitcode is not None
     assert gone_within(started, 2.5)

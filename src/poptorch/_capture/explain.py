@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from softipu.errors import CaptureDataDependent, CaptureUnsupported
 
 from .._errors import Error, failure
+from .._weights import name_of
 
 _LIBRARIES = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
@@ -34,19 +35,18 @@ class ShapeDependsOnValues(Error, DynamicOutputShapeException):
 @contextlib.contextmanager
 def explained(model: Any) -> Iterator[None]:
     """Errors of the capture itself leave as poptorch.Error; the user's own exceptions pass."""
-    name = type(model).__name__ if isinstance(model, torch.nn.Module) else str(model)
+    name = name_of(model) + (".forward" if isinstance(model, torch.nn.Module) else "")
     try:
         yield
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         raise failure(
             CaptureDataDependent,
-            f"{name}.forward needs the value of a tensor while it is captured{where(error)}.",
+            f"{name} needs the value of a tensor while it is captured{where(error)}.",
         ) from error
     except DynamicOutputShapeException as error:
         told = failure(
             CaptureDataDependent,
-            f"{name}.forward calls {_operator(error)}, whose output shape depends on values"
-            f"{where(error)}.",
+            f"{name} calls {_operator(error)}, whose output shape depends on values{where(error)}.",
         )
         told.__class__ = ShapeDependsOnValues
         raise told from error
@@ -58,7 +58,7 @@ def explained(model: Any) -> Iterator[None]:
     except (UnsupportedOperatorException, NotImplementedError) as error:
         raise failure(
             CaptureUnsupported,
-            f"{name}.forward uses something that can't be captured: {error}{where(error)}.",
+            f"{name} uses something that can't be captured: {error}{where(error)}.",
         ) from error
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -45,7 +45,9 @@ LOSSES = frozenset(
         "triplet_margin_with_distance_loss",
     }
 )
-IPU_DEVICES = ("ipu", "xla")
+DEVICES = ("ipu", "xla", "cpu")
+#: Functions that hand a tensor's values to the host, beyond those that torch itself objects to.
+VALUE_READERS = frozenset({"numpy", "__array__"})
 #: Functions that want one floating type, and whose fake versions don't complain about two.
 ONE_TYPE = frozenset(
     {
@@ -118,11 +120,21 @@ class Stamper:
         self._capture.scopes[:] = scopes
 
 
-def _without_ipu(value: Any) -> Any:
-    if isinstance(value, torch.device):
-        return torch.device("cpu") if value.type in IPU_DEVICES else value
-    if isinstance(value, str) and value.split(":")[0] in IPU_DEVICES:
-        return "cpu"
+def _on(device: torch.device, value: Any) -> Any:
+    """The captured device in the place of the IPU and of the host."""
+    named = isinstance(value, str) and value.split(":")[0] in DEVICES
+    if named or (isinstance(value, torch.device) and value.type in DEVICES):
+        return device
+    return value
+
+
+def _moved(device: torch.device, value: Any) -> Any:
+    """Tensors of the host that meet tensors of the model become constants on its device."""
+    if isinstance(value, torch.Tensor):
+        outside = not isinstance(value, FakeTensor) and value.device != device
+        return value.to(device) if outside and value.dim() else value
+    if type(value) in (list, tuple):
+        return type(value)(_moved(device, item) for item in value)
     return value
 
 
@@ -193,8 +205,9 @@ def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 class ForwardRules(TorchFunctionMode):
     """Applies the rules to each torch function that `forward` calls."""
 
-    def __init__(self, capture: Capture, stamper: Stamper) -> None:
+    def __init__(self, capture: Capture, stamper: Stamper, device: torch.device) -> None:
         super().__init__()
+        self._device = device
         self._capture = capture
         self._stamper = stamper
         self.switched_gradients = False
@@ -211,14 +224,21 @@ class ForwardRules(TorchFunctionMode):
         if name == "_set_grad_enabled":
             self.switched_gradients = True
         if "device" in kwargs:
-            kwargs = {**kwargs, "device": _without_ipu(kwargs["device"])}
+            kwargs = {**kwargs, "device": _on(self._device, kwargs["device"])}
         if name == "to":
-            args = (args[0], *(_without_ipu(value) for value in args[1:]))
+            args = (args[0], *(_on(self._device, value) for value in args[1:]))
+        if name == "cpu" and isinstance(args[0], FakeTensor):
+            return args[0]
         if _on_host(args, kwargs):
             # Tensors of the host are constants of the graph: computed now, as their values may be
             # needed for indices and sizes.
             with _disable_current_modes():
                 return func(*args, **kwargs)
+        if name in VALUE_READERS:
+            raise DataDependentOutputException(func)
+        if self._device.type != "cpu":
+            args = tuple(_moved(self._device, value) for value in args)
+            kwargs = {key: _moved(self._device, value) for key, value in kwargs.items()}
         self._stamper.stamp()
         result = self._call(func, args, kwargs)
         if name in LOSSES and isinstance(result, torch.Tensor):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
@@ -42,6 +42,7 @@ class Source:
     parameters: dict[str, torch.Tensor]
     buffers: dict[str, torch.Tensor]
     optimised: frozenset[str] = frozenset()
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     loss_scaling: str | None = None
     sharded: frozenset[str] = frozenset()
 
@@ -57,32 +58,29 @@ class _Found:
     plain_autograd: bool = True
 
 
-def on_device(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as the IPU holds it: contiguous, float64 as float32."""
-    return tensor.detach().to(DEVICE_TYPES.get(tensor.dtype, tensor.dtype)).contiguous()
-
-
 def capture(source: Source) -> tuple[Program, Any]:
     """The program of a model, and the structure that `forward` returned (tensors are fakes)."""
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
     parameters = {
-        name: _fake(fakes, value, source, name) for name, value in source.parameters.items()
+        name: _fake_parameter(fakes, value, source, name)
+        for name, value in source.parameters.items()
     }
-    buffers: dict[str, torch.Tensor] = {
-        name: fakes.from_tensor(on_device(value)) for name, value in source.buffers.items()
-    }
+    device = source.device
+    buffers = {name: _fake(fakes, value, device) for name, value in source.buffers.items()}
     given = flatten((source.args, source.kwargs))
-    inputs: list[torch.Tensor] = [fakes.from_tensor(on_device(tensor)) for tensor in given]
+    inputs = [_fake(fakes, tensor, device) for tensor in given]
     state = Capture(source.training, source.options, inputs=inputs)
     found = _Found()
 
     flat: list[torch.Tensor] = [*parameters.values(), *buffers.values(), *inputs]
     if source.loss_scaling:
-        flat.append(fakes.from_tensor(torch.ones(())))
+        flat.append(_fake(fakes, torch.ones(()), device))
 
     def step(*tensors: torch.Tensor) -> list[torch.Tensor]:
         scale = tensors[-1] if source.loss_scaling else None
-        return _run(source, state, found, dict(zip(parameters, tensors, strict=False)), scale)
+        kept = {tensor.untyped_storage()._cdata for tensor in tensors}
+        named = dict(zip(parameters, tensors, strict=False))
+        return _run(source, state, found, named, scale, kept)
 
     with _lent(source.model, _slots(source, parameters, buffers)), explained(source.model):
         traced = make_fx(step)(*flat)
@@ -115,11 +113,17 @@ def capture(source: Source) -> tuple[Program, Any]:
     return program, found.result
 
 
-def _fake(fakes: FakeTensorMode, value: torch.Tensor, source: Source, name: str) -> torch.Tensor:
-    device_value = on_device(value)
-    if name in source.sharded:
-        device_value = device_value[0]
-    fake = fakes.from_tensor(device_value)
+def _fake(fakes: FakeTensorMode, value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor as the IPU holds it: contiguous, float64 as float32. It has no memory."""
+    dtype = DEVICE_TYPES.get(value.dtype, value.dtype)
+    with fakes:
+        return torch.empty(value.shape, dtype=dtype, device=device)
+
+
+def _fake_parameter(
+    fakes: FakeTensorMode, value: torch.Tensor, source: Source, name: str
+) -> torch.Tensor:
+    fake = _fake(fakes, value[0] if name in source.sharded else value, source.device)
     return torch.nn.Parameter(fake, value.requires_grad) if fake.is_floating_point() else fake
 
 
@@ -129,13 +133,14 @@ def _run(
     found: _Found,
     parameters: dict[str, torch.Tensor],
     scale: torch.Tensor | None,
+    kept: set[int],
 ) -> list[torch.Tensor]:
     """The traced function: forward, then the gradients of the one loss."""
     mode = get_proxy_mode()
     assert mode is not None
     tracer = mode.tracer
     stamper = Stamper(tracer.graph, state)
-    rules = ForwardRules(state, stamper)
+    rules = ForwardRules(state, stamper, source.device)
     strategy = source.options._execution_strategy
     args, kwargs = rebuild((source.args, source.kwargs), iter(state.inputs))
     with contextlib.ExitStack() as stack:
@@ -143,6 +148,8 @@ def _run(
         strategy.onStartTracing()
         stack.callback(strategy.onEndTracing)
         stack.enter_context(_unchecked_distributions())
+        if source.device.type != "cpu":
+            stack.enter_context(source.device)
         watch = stack.enter_context(_watched_functions())
         namescope = source.options._module_namescope_enabled
         stack.enter_context(ModuleScopes(source.model, state, namescope))
@@ -152,7 +159,7 @@ def _run(
     _require_blocks(tracer.graph)
     found.plain_autograd = not (rules.switched_gradients or watch)
     outputs = [_narrowed(tensor) for tensor in flatten(found.result)]
-    found.outputs = [_fresh(tensor, state, source, parameters) for tensor in outputs]
+    found.outputs = [_fresh(tensor, kept) for tensor in outputs]
     for node in tracer.graph.nodes:
         node.meta["forward"] = True
     gradients: list[torch.Tensor] = []
@@ -179,14 +186,13 @@ def _narrowed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _fresh(
-    tensor: torch.Tensor, state: Capture, source: Source, parameters: dict[str, torch.Tensor]
-) -> torch.Tensor:
-    """Outputs never share memory with what stays on the device or belongs to the caller."""
-    del source
-    owned = {t.untyped_storage()._cdata for t in (*state.inputs, *parameters.values())}
+def _fresh(tensor: torch.Tensor, kept: set[int]) -> torch.Tensor:
+    """Outputs never share memory with what stays on the device, constants of the graph included,
+    or belongs to the caller."""
+    constant = not isinstance(tensor, FakeTensor)
     storage = tensor.untyped_storage()._cdata
-    return tensor.clone() if storage in owned or tensor._base is not None else tensor
+    shared = constant or storage in kept or tensor._base is not None
+    return tensor.clone() if shared else tensor
 
 
 def _final_loss(state: Capture, tracer: Any) -> tuple[torch.Tensor, Node]:

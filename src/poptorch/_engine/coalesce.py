@@ -7,7 +7,9 @@ that changes anything else is refused and stays a loop.
 
 from __future__ import annotations
 
+import contextlib
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +18,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from .._capture import Program, TensorSpec
+from .._capture import Program
 from .._capture.analyse import is_impure, written_arguments
+from .attention import attention, is_fused_attention
+from .memory import DeviceMemory
 from .step import placeholders_of, results_of
 
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
@@ -49,30 +53,34 @@ class _Forward:
     counters: list[tuple[str, Any]] = field(default_factory=list)
 
 
-def coalesced(program: Program, size: int, replicas: int, *, mean: bool) -> GraphModule:
+def coalesced(
+    program: Program, memory: DeviceMemory, size: int, replicas: int, *, mean: bool
+) -> GraphModule:
     """The graph for `size` micro-batches, in the place of `program.micro`: its inputs and outputs
     have a leading dimension of that size, its gradients are summed (or averaged) over it."""
     _check(program)
     forward = _forward_of(program)
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
-
-    def fake(spec: TensorSpec, batched: bool = False, grad: bool = False) -> torch.Tensor:
-        shape = (size, *spec.shape) if batched else spec.shape
-        with fakes:
-            return torch.empty(shape, dtype=spec.dtype).requires_grad_(grad)
-
     trained = set(program.trained)
-    flat = [fake(spec, grad=spec.name in trained) for spec in program.parameters]
-    flat += [fake(spec) for spec in program.buffers]
-    flat += [fake(spec, batched=True) for spec in program.inputs]
-    if program.loss_scaling:
-        flat.append(fake(TensorSpec("loss_scaling", (), torch.float32)))
+    flat: list[torch.Tensor] = [
+        fakes.from_tensor(value).requires_grad_(name in trained)
+        for name, value in memory.parameters.items()
+    ]
+    flat += [fakes.from_tensor(value) for value in memory.buffers[0].values()]
+    with fakes:
+        device = memory.device
+        flat += [
+            torch.empty((size, *spec.shape), dtype=spec.dtype, device=device)
+            for spec in program.inputs
+        ]
+        if program.loss_scaling:
+            flat.append(torch.ones((), device=device))
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
         return _mapped(program, forward, tensors, 1.0 / size if mean else 1.0, replicas)
 
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), _no_slow_rules():
             graph = make_fx(run)(*flat)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         raise CannotCoalesce(str(error).split("\n")[0]) from error
@@ -85,6 +93,17 @@ def coalesced(program: Program, size: int, replicas: int, *, mean: bool) -> Grap
     graph.graph.eliminate_dead_code(is_impure)
     graph.recompile()
     return graph
+
+
+@contextlib.contextmanager
+def _no_slow_rules() -> Iterator[None]:
+    """An operator that vmap can only loop over is no gain: better to keep our own loop."""
+    switch: Any = torch._C._functorch
+    switch._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        switch._set_vmap_fallback_enabled(True)
 
 
 def _check(program: Program) -> None:
@@ -195,6 +214,9 @@ def _forward_of(program: Program) -> _Forward:
         if node.target in _VIEWS:
             # Mapped tensors may have strides that a view can't express where one alone could.
             known[node].target = torch.ops.aten.reshape.default
+        if is_fused_attention(node.target):
+            known[node].args = (node.target, *known[node].args)
+            known[node].target = attention
     outputs = [_before_detach(item) for item in results_of(program.micro)[: len(program.outputs)]]
     if program.training:
         outputs.append(next(n for n in source.nodes if n.name == program.loss_node))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
+
+_CPU = torch.device("cpu")
 
 
 @dataclass
@@ -59,21 +62,27 @@ class RandomState:
     def from_list(cls, values: list[int]) -> RandomState:
         if len(values) < 2:
             return cls(int(values[0]))
-        words = torch.tensor(values[1:], dtype=torch.int64).view(torch.uint8)
+        words = torch.tensor(values[1:], dtype=torch.int64).view(torch.uint8).clone()
         return cls(int(values[0]), words)
 
-    def _bytes(self) -> torch.Tensor:
+    def _bytes(self, device: torch.device = _CPU) -> torch.Tensor:
         if self.words is None:
-            self.words = torch.Generator().manual_seed(self.seed & (2**64 - 1)).get_state()
+            generator = torch.Generator(device).manual_seed(self.seed & (2**64 - 1))
+            self.words = generator.get_state()
         return self.words
 
     @contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self, device: torch.device) -> Iterator[None]:
         """Random ops inside draw from this stream."""
-        host = torch.get_rng_state()
-        torch.set_rng_state(self._bytes())
+        if device.type == "cuda":
+            get: Callable[[], torch.Tensor] = partial(torch.cuda.get_rng_state, device)
+            put: Callable[[torch.Tensor], None] = partial(torch.cuda.set_rng_state, device=device)
+        else:
+            get, put = torch.get_rng_state, torch.set_rng_state
+        host = get()
+        put(self._bytes(device))
         try:
             yield
         finally:
-            self.words = torch.get_rng_state()
-            torch.set_rng_state(host)
+            self.words = get()
+            put(host)

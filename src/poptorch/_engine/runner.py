@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from .batching import Output
+from .cuda import CudaTuner
 from .memory import DeviceMemory
 from .plan import Plan
 from .tuner import Tuner
@@ -20,35 +21,43 @@ class Runner:
     def __init__(self, plan: Plan, memory: DeviceMemory, capture_seconds: float = 0.0) -> None:
         self.plan = plan
         self.memory = memory
-        self.tuner = Tuner(plan, memory, capture_seconds)
+        on_gpu = memory.device.type == "cuda"
+        self.tuner: Tuner | CudaTuner = (
+            CudaTuner(plan, memory) if on_gpu else Tuner(plan, memory, capture_seconds)
+        )
         self._random = plan.program.random
 
     def weights_changed(self) -> None:
-        """The host wrote new weights: whatever was derived from the old ones is stale."""
+        """The host wrote new weights."""
+        self.tuner.weights_changed()
 
     def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if self._random:
-            with self.memory.random.active():
+            with self.memory.random.active(self.memory.device):
                 return self._run(inputs)
         return self._run(inputs)
 
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         batching = self.plan.batching
+        device = self.memory.device
+        if device.type != "cpu":
+            inputs = [tensor.to(device, non_blocking=True) for tensor in inputs]
         rows = [batching.split(tensor) for tensor in inputs]
         parts: list[list[torch.Tensor]] = [[] for _ in self.plan.collected]
         start = 0
         with torch.no_grad():
             while start < batching.runs:
                 chosen = self.tuner.choose(batching.runs - start)
-                size = chosen.variant.size
+                size = chosen.size
                 whole = size == batching.runs
                 chunk = rows if whole else [row[start : start + size] for row in rows]
                 self._collect(parts, self.tuner.run(chosen, chunk), start)
                 start += size
-        return [
+        joined = [
             output.join(kept, batching)
             for output, kept in zip(self.plan.collected, parts, strict=True)
         ]
+        return joined if device.type == "cpu" else [tensor.cpu() for tensor in joined]
 
     def _collect(
         self, parts: list[list[torch.Tensor]], results: list[torch.Tensor], start: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -18,10 +18,12 @@ from softipu import settings
 from .._logging import logger
 from .coalesce import CannotCoalesce
 from .compiled import CannotCompile
+from .freeze import CannotFreeze, Frozen, freeze
 from .memory import DeviceMemory
 from .plan import Plan
 from .variants import Coalesced, Loop, Variant, compiled_form
 
+REFUSALS = (CannotCoalesce, CannotCompile, CannotFreeze)
 _TRIALS = 5
 _WARM_UPS = 1
 #: A newcomer must beat the present best by this much, or noise decides.
@@ -69,29 +71,64 @@ class Tuner:
         self._best = self._loop
         self._rival: _Measured | None = None
         self._spent = 0.0
-        self._ideas = self._plan_ideas(capture_seconds)
+        self._frozen: dict[bool, Frozen] = {}
         self.refused: dict[str, str] = {}
+        self._ideas = self._plan_ideas(capture_seconds)
 
     def _plan_ideas(self, capture_seconds: float) -> list[_Idea]:
         if settings.get("SOFTIPU_DETERMINISTIC"):
             return []
-        ideas = []
         plan, memory = self._plan, self._memory
-        if plan.batching.runs > 1 and not plan.sharded:
-            ideas.append(_Idea("coalesced", capture_seconds, lambda: Coalesced(plan, memory)))
+        many = plan.batching.runs > 1 and not plan.sharded
         if plan.program.random:
             # Random numbers depend on the variant: take the same one in every run of the program.
-            for idea in ideas:
-                self._take(idea)
+            if many:
+                self._take(_Idea("coalesced", 0.0, lambda: Coalesced(plan, memory)))
             return []
+        ideas = []
+        if not plan.program.training and not plan.sharded:
+            ideas += self._frozen_ideas(capture_seconds, many)
+        elif many:
+            ideas.append(_Idea("coalesced", capture_seconds, lambda: Coalesced(plan, memory)))
         patience = settings.get("SOFTIPU_COMPILE_AFTER")
         ideas.append(_Idea("compiled", patience, lambda: compiled_form(self.best)))
         return ideas
 
+    def _frozen_ideas(self, capture_seconds: float, many: bool) -> list[_Idea]:
+        """Inference: weights prepared once; half products also by way of float32."""
+        ideas = []
+        halves = any(spec.dtype == torch.float16 for spec in self._plan.program.parameters)
+        for widen in (False, True) if halves else (False,):
+            name = "widened " if widen else "frozen "
+            ideas.append(_Idea(name + "loop", 0.0, self._on_frozen(Loop, name, widen)))
+            if many:
+                build = self._on_frozen(Coalesced, name, widen)
+                ideas.append(_Idea(name + "coalesced", capture_seconds, build))
+        return ideas
+
+    def _on_frozen(
+        self, kind: type[Loop] | type[Coalesced], name: str, widen: bool
+    ) -> Callable[[], Variant]:
+        def build() -> Variant:
+            frozen = self._frozen.get(widen)
+            if frozen is None:
+                frozen = freeze(self._plan.program, self._memory, widen=widen)
+                self._frozen[widen] = frozen
+            variant = kind(replace(self._plan, program=frozen.program), frozen.memory)
+            variant.name = name + variant.name
+            return variant
+
+        return build
+
+    def weights_changed(self) -> None:
+        """The host wrote new weights: what was prepared from the old ones is stale."""
+        for frozen in self._frozen.values():
+            frozen.refresh()
+
     def _take(self, idea: _Idea) -> None:
         try:
             self._best = _Measured(idea.build())
-        except (CannotCoalesce, CannotCompile) as error:
+        except REFUSALS as error:
             self._refuse(idea, error)
 
     def _refuse(self, idea: _Idea, error: Exception) -> None:
@@ -107,12 +144,12 @@ class Tuner:
     def best(self) -> Variant:
         return self._best.variant
 
-    def choose(self, remaining: int) -> _Measured:
+    def choose(self, remaining: int) -> Variant:
         """The variant for the next step, when so many micro-batches remain in the call."""
         if self._rival is None and self._ideas:
             self._consider()
         chosen = self._next()
-        return chosen if chosen.variant.size <= remaining else self._loop
+        return (chosen if chosen.variant.size <= remaining else self._loop).variant
 
     def _next(self) -> _Measured:
         rival = self._rival
@@ -138,22 +175,29 @@ class Tuner:
         self._ideas.pop(0)
         try:
             self._rival = _Measured(idea.build())
-        except (CannotCoalesce, CannotCompile) as error:
+        except REFUSALS as error:
             self._refuse(idea, error)
         else:
             self._best.samples.clear()
 
-    def run(self, chosen: _Measured, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, variant: Variant, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """One step of the chosen variant, timed."""
+        chosen = next(
+            m for m in (self._best, self._rival, self._loop) if m and m.variant is variant
+        )
         start = time.perf_counter()
         try:
-            results = chosen.variant.step(inputs)
-        except CannotCompile as error:
-            # Raised before anything ran, so the step can be done by the variant that is proven.
+            results = variant.step(inputs)
+        except (CannotCompile, RuntimeError) as error:
+            # An unproven variant may fail where nothing was changed yet: when it can't be compiled,
+            # or in inference, which changes nothing. The proven one then does the step.
+            harmless = isinstance(error, CannotCompile) or not self._plan.program.training
+            if chosen is not self._rival or not harmless:
+                raise
             self.refused[chosen.variant.name] = str(error)
-            logger.info("%s can't be built: %s", chosen.variant.name, error)
+            logger.info("The variant %s is not used: %s", chosen.variant.name, error)
             self._rival = None
-            return self.run(self._best, inputs)
+            return self.run(self.best, inputs)
         seconds = time.perf_counter() - start
         self._spent += seconds
         if self._rival is not None or not chosen.settled:

@@ -145,7 +145,7 @@ class Coalesced:
         self._memory = memory
         batching = plan.batching
         self.size = batching.per_step if plan.program.training else min(batching.runs, _MOST_MAPPED)
-        micro = coalesced(plan.program, self.size, batching.replicas, mean=plan.mean)
+        micro = coalesced(plan.program, memory, self.size, batching.replicas, mean=plan.mean)
         self.graph: Graph = build_step(plan.program, micro)
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
