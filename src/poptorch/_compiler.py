@@ -214,7 +214,6 @@ def _check_program(program: Program, job: Job) -> None:
 
 def _plan(program: Program, job: Job, sharded: tuple[tuple[str, tuple[int, ...]], ...]) -> Plan:
     options = job.options
-    default = Output(_MODES[OutputMode(options.output_mode)], options.output_return_period)
     anchors = []
     for name, _given, mode, period in options.anchored_tensors.values():
         if name not in program.tensor_names:
@@ -231,11 +230,16 @@ def _plan(program: Program, job: Job, sharded: tuple[tuple[str, tuple[int, ...]]
     return Plan(
         program,
         batching_of(options),
-        tuple(default for _ in program.outputs),
+        outputs_of(program, options),
         tuple(anchors),
         mean=reduction == ReductionType.Mean,
         sharded=sharded,
     )
+
+
+def outputs_of(program: Program, options: Any) -> tuple[Output, ...]:
+    default = Output(_MODES[OutputMode(options.output_mode)], options.output_return_period)
+    return tuple(default for _ in program.outputs)
 
 
 def _expose(program: Program, node_name: str) -> None:

@@ -24,4 +24,4 @@ def _initialise(self: Any, *arguments: Any, **named: Any) -> None:
 def accept_data_source() -> None:
     """Give `Sampler` its old constructor, if this PyTorch has none."""
     if Sampler.__init__ is object.__init__:
-        Sampler.__init__ = _initialise  # type: ignore[method-assign, assignment]
+        Sampler.__init__ = _initialise  # type: ignore[method-assign]

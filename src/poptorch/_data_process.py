@@ -53,7 +53,7 @@ def context_for(strategy: SharingStrategy) -> Any:
     """The multiprocessing context that starts processes the way this strategy wants."""
     method = _START_METHODS[SharingStrategy(strategy)]
     context = torch.multiprocessing.get_context(method)
-    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = forkserver._forkserver
     if method == "forkserver" and server._preload_modules == ["__main__"]:
         # The server imports us once; else each worker would, which takes seconds.
         context.set_forkserver_preload(["__main__", "poptorch"])

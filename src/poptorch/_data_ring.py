@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import DupFd  # type: ignore[attr-defined]
+from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
 
 import torch
@@ -69,6 +69,7 @@ class Memory:
         )
 
     def __reduce__(self) -> Any:
+        assert self._descriptor is not None
         return _received_memory, (DupFd(self._descriptor),)
 
     def allocate(self, layout: Layout) -> list[list[torch.Tensor]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ._arg_parsers import rebuild
 from ._attachment import Attachment, clock
@@ -21,6 +22,7 @@ from ._engine.plan import Plan
 from ._engine.runner import Runner
 from ._inputs import CompiledArguments
 from ._interrupts import held_back
+from ._logging import native
 
 
 @dataclass
@@ -68,6 +70,7 @@ class Executable:
     def upload(
         self, parameters: Mapping[str, torch.Tensor], buffers: Mapping[str, torch.Tensor]
     ) -> None:
+        native.info("Writing weights from host to IPU memory.")
         program = self.program
         with held_back():
             self.memory.write_parameters({s.name: parameters[s.name] for s in program.parameters})
@@ -90,8 +93,15 @@ class Executable:
 
     def download(self, targets: Mapping[str, torch.Tensor]) -> None:
         """Writes what the device holds into the host's tensors."""
+        native.info("Writing weights from IPU to host.")
         sources = {**self.memory.buffers[0], **self.memory.parameters}
-        with held_back(), torch.no_grad():
+        # Outside any mode: this may happen while another model is captured.
+        with (
+            held_back(),
+            _disable_current_modes(),
+            torch._C.DisableTorchFunction(),
+            torch.no_grad(),
+        ):
             for name, target in targets.items():
                 source = sources.get(name)
                 if source is not None:

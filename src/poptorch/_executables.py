@@ -6,23 +6,27 @@ model runs from its graph.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from softipu import executable, settings
-from softipu.errors import ExecutableForeign, NotPortable
+from softipu.errors import ExecutableCorrupt, NotPortable, SoftIPUError
 
 from ._attachment import Attachment
 from ._compiler import Job, compile_model, write_hypers
 from ._engine.backend import backend_device
-from ._errors import createPoptorchError
+from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._inputs import Arguments
 from ._loaded import LoadedModel, describe_model, describe_optimizer, restored_optimizer
 from ._logging import logger
-from ._program_file import PRODUCER, Compiled, contents, restore
+from ._program_file import PRODUCER, Compiled, check_fits, contents, restore
+from .enums import ConnectionType
 from .optim import _rules
 from .options import Options
 
@@ -48,7 +52,15 @@ class ExecutableFiles:
     ) -> None:
         """Writes the executable; with `export_model` also weights and optimiser, for `load`."""
         compiled = self._compiled()
-        path = _destination(filename)
+        with _told():
+            meta, blobs = self._contents(compiled, export_model, save_rng_state)
+            path = _destination(filename)
+            with self._profiling.tracepoint("saveExecutableToFile"):
+                executable.write(path, meta, blobs, producer=PRODUCER)
+
+    def _contents(
+        self: Any, compiled: Executable, export_model: bool, save_rng_state: bool
+    ) -> tuple[dict[str, Any], dict[str, bytes]]:
         meta, blobs = contents(_compiled_of(compiled))
         meta["version"] = self._poptorch_version
         meta["options"] = self._options._toState()
@@ -61,26 +73,31 @@ class ExecutableFiles:
                 meta["optimizer"], blobs["optimizer.safetensors"] = describe_optimizer(
                     self._optimizer, self._named()[0]
                 )
+        if self._description is not None:
+            meta["update"] = self._description.traceKey
         if save_rng_state:
             meta["rng_state"] = self.rng_state
-        with self._profiling.tracepoint("saveExecutableToFile"):
-            executable.write(path, meta, blobs, producer=PRODUCER)
+        return meta, blobs
 
     def loadExecutable(self: Any, filename: str) -> None:
         """Uses a saved executable in the place of compiling; the model must be the same."""
         with self._profiling.tracepoint("loadExecutable"):
             try:
-                container = _opened(filename, self._poptorch_version)
+                with _told(), _opened(filename, self._poptorch_version) as container:
+                    meta = container.meta
+                    compiled = restore(meta, container.blobs, container.blob)
             except AssertionError as error:
                 raise createPoptorchError(f"Invalid file {filename}: {error}") from error
-            compiled = restore(container.meta, container.blobs, container.blob)
-            self._adopt(compiled)
+            self._adopt(compiled, meta.get("update"))
 
-    def _adopt(self: Any, compiled: Compiled) -> None:
+    def _adopt(self: Any, compiled: Compiled, update: str | None) -> None:
+        """Runs what a file held, in the place of what was compiled before."""
         job = self._job()
-        _check_fits(compiled, job)
+        check_fits(compiled, job, update)
+        self.destroy()
+        self._wrap()
         self._executable = _executable(compiled, job)
-        if self._options.connection_type != 2:
+        if self._options.connection_type != ConnectionType.Never.value:
             self._attach()
 
     def _cached_or_compiled(self: Any, bound: Arguments) -> Executable:
@@ -96,22 +113,49 @@ class ExecutableFiles:
         except NotFingerprintable as reason:
             logger.info("The executable cache is not used: %s", reason)
             return compile_model(job, bound)
-        store = executable.Store(directory, producer=PRODUCER)
-        key = store.key(print_)
-        found = store.get(key)
-        if found is not None:
-            logger.info("Executable found in the cache: %s", found.path)
-            return _executable(restore(found.meta, found.blobs, found.blob), job)
-        with store.lock(key):
-            found = store.get(key)
-            if found is not None:
-                return _executable(restore(found.meta, found.blobs, found.blob), job)
-            made = compile_model(job, bound)
-            try:
-                store.put(key, *contents(_compiled_of(made)))
-            except NotPortable as reason:
-                logger.info("The executable can't be cached: %s", reason.what)
-            return made
+        with _told():
+            store = executable.Store(directory, producer=PRODUCER)
+            key = store.key(print_)
+            found = _from_cache(store, key)
+            if found is None:
+                with store.lock(key):
+                    # Another process may have compiled it while this one waited.
+                    found = _from_cache(store, key)
+                    if found is None:
+                        return _compiled_into(store, key, job, bound)
+            return _executable(found, job)
+
+
+def _from_cache(store: executable.Store, key: str) -> Compiled | None:
+    container = store.get(key)
+    if container is None:
+        return None
+    with container:
+        try:
+            compiled = restore(container.meta, container.blobs, container.blob)
+        except ExecutableCorrupt as error:
+            store.reject(key, error)
+            return None
+        logger.info("Executable found in the cache: %s", container.path)
+        return compiled
+
+
+def _compiled_into(store: executable.Store, key: str, job: Job, bound: Arguments) -> Executable:
+    made = compile_model(job, bound)
+    try:
+        store.put(key, *contents(_compiled_of(made))).close()
+    except NotPortable as reason:
+        logger.info("The executable can't be cached: %s", reason.what)
+    return made
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """What softipu says about files leaves as the exception that PopTorch users catch."""
+    try:
+        yield
+    except SoftIPUError as error:
+        raise failure(type(error), error.what, cause=error.cause, remedy=error.remedy) from error
 
 
 def _destination(filename: str) -> Path:
@@ -142,26 +186,6 @@ def _opened(filename: str, version: str) -> executable.Container:
         f"{version}"
     )
     return container
-
-
-def _check_fits(compiled: Compiled, job: Job) -> None:
-    program = compiled.plan.program
-    for kind, specs, have in (
-        ("parameters", program.parameters, job.parameters),
-        ("buffers", program.buffers, job.buffers),
-    ):
-        wanted = {spec.name: spec.shape for spec in specs}
-        sharded = dict(compiled.plan.sharded)
-        given = {
-            name: tuple(t.shape[1:] if name in sharded else t.shape) for name, t in have.items()
-        }
-        if wanted != given:
-            different = sorted(
-                name for name in wanted.keys() | given.keys() if wanted.get(name) != given.get(name)
-            )
-            raise createPoptorchError(
-                f"The executable is for another model: its {kind} differ ({', '.join(different)})"
-            )
 
 
 def _executable(compiled: Compiled, job: Job) -> Executable:
@@ -198,9 +222,7 @@ def _fingerprint(job: Job, bound: Arguments) -> str:
     extra = {
         "options": job.options._toState(),
         "training": job.training,
-        "optimiser": None
-        if description is None
-        else [description.kind, repr(sorted(description.static.items(), key=str))],
+        "optimiser": None if description is None else description.traceKey,
         "groups": job.groups,
         "replica_groups": {k: [str(v) for v in vs] for k, vs in (job.replica_groups or {}).items()},
     }
@@ -215,40 +237,50 @@ def load_executable(
     from ._executor import PoplarExecutor
 
     try:
-        container = _opened(filename, version)
+        with _told():
+            opened = _opened(filename, version)
     except AssertionError as error:
         raise AssertionError(f"Invalid file {filename}: {error}") from error
-    meta = container.meta
-    assert "model" in meta, (
-        f"{filename} is a valid PopTorch file but was created with 'export_model=False' which "
-        "means you need to re-create the PopTorch model using poptorch.inferenceModel or "
-        f'poptorch.trainingModel then call poptorch_model.loadExecutable("{filename}").'
-    )
-    compiled = restore(meta, container.blobs, container.blob)
-    options = Options._fromState(meta["options"])
+    with opened as container, _told():
+        meta = container.meta
+        assert "model" in meta, (
+            f"{filename} is a valid PopTorch file but was created with 'export_model=False' which "
+            "means you need to re-create the PopTorch model using poptorch.inferenceModel or "
+            f'poptorch.trainingModel then call poptorch_model.loadExecutable("{filename}").'
+        )
+        compiled = restore(meta, container.blobs, container.blob)
+        model, optimizer, options = _described(container, compiled)
     _online(options)
     if edit is not None:
         edit(options)
-    model = LoadedModel(meta["model"], container.blob("weights.safetensors"), compiled)
     training = compiled.plan.program.training
-    optimizer = (
-        restored_optimizer(meta["optimizer"], container.blob("optimizer.safetensors"), model)
-        if training
-        else None
-    )
     executor = PoplarExecutor(
         model, options, training, version, optimizer=optimizer, user_model=model
     )
-    executor._adopt(compiled)
+    executor._adopt(compiled, meta.get("update"))
     if "rng_state" in meta:
         executor.rng_state = meta["rng_state"]
     return executor
 
 
+def _described(
+    container: executable.Container, compiled: Compiled
+) -> tuple[LoadedModel, torch.optim.Optimizer | None, Options]:
+    """What a file says beside the program; ExecutableCorrupt if it makes no sense."""
+    meta, read = container.meta, container.blob
+    optimizer = None
+    try:
+        model = LoadedModel(meta["model"], read("weights.safetensors"), compiled)
+        if compiled.plan.program.training:
+            state = read("optimizer.safetensors")
+            optimizer = restored_optimizer(meta["optimizer"], state, model)
+        return model, optimizer, Options._fromState(meta["options"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ExecutableCorrupt(f"The file's description is incomplete: {error!r}.") from error
+
+
 def _online(options: Options) -> None:
     """An executable that was compiled without IPUs runs on those that are here."""
-    from .enums import ConnectionType
-
     options.deleteIfExists("ipu_version")
     if options.connection_type == ConnectionType.Never.value:
         options.connectionType(ConnectionType.Always)
@@ -256,10 +288,8 @@ def _online(options: Options) -> None:
 
 def importPoptorchMetadataFromFile(filename: str) -> dict[str, Any]:
     """The metadata of a saved executable, as JSON values."""
-    try:
-        return dict(executable.read(filename, producer=PRODUCER).meta)
-    except ExecutableForeign as error:
-        raise createPoptorchError(str(error)) from error
+    with _told(), executable.read(filename, producer=PRODUCER) as container:
+        return dict(container.meta)
 
 
 __all__ = ["ExecutableFiles", "importPoptorchMetadataFromFile", "load_executable"]

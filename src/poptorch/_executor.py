@@ -27,7 +27,7 @@ from ._executables import ExecutableFiles
 from ._executor_options import own_options
 from ._inputs import Arguments, Signature, warn_about_dicts
 from ._loaded import LoadedModel
-from ._logging import logger
+from ._logging import logger, native
 from ._options_validate import _validateOptions
 from ._replicas import GroupedParameter
 from .enums import ConnectionType
@@ -391,6 +391,8 @@ class PoplarExecutor(ExecutableFiles):
         self._rng_is_newer_on_device = True
         if self._training:
             self._dirty_host_weights = True
+            # Learning rate schedules warn unless the optimiser has stepped, which it has.
+            self._optimizer._opt_called = True  # type: ignore[union-attr]
             if isinstance(self._optimizer, optim.Optimizer):
                 self._optimizer.host_state_is_dirty = True
 
@@ -412,8 +414,10 @@ class PoplarExecutor(ExecutableFiles):
         executable = self._compiled()
         if self._rng_is_newer_on_device or self._rng is None:
             self._rng_is_newer_on_device = False
+            native.debug("Reading random seed")
+            native.debug("Reading RNG state")
             self._rng = executable.memory.random.as_list()
-        return self._rng
+        return list(self._rng)
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
@@ -425,6 +429,14 @@ class PoplarExecutor(ExecutableFiles):
             )
         self._rng_is_newer_on_device = False
         self._rng = list(state)
+        self._send_random(executable)
+
+    def _send_random(self, executable: Executable) -> None:
+        if self._rng is None:
+            return
+        native.debug("Setting random seed to: %d", self._rng[0])
+        if len(self._rng) > 1:
+            native.debug("Setting RNG state")
         executable.memory.random = RandomState.from_list(self._rng)
 
     # --- the device -----------------------------------------------------------------------------
@@ -458,8 +470,7 @@ class PoplarExecutor(ExecutableFiles):
             else:
                 self._optimizer.host_state_is_dirty = True
                 self._optimizer.ipu_state_is_dirty = False
-        if self._rng is not None:
-            executable.memory.random = RandomState.from_list(self._rng)
+        self._send_random(executable)
 
     def _label(self) -> str:
         """What gc-monitor calls the program."""

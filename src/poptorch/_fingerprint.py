@@ -54,6 +54,10 @@ def _key(
     for library in (PYTHON, "torch", OURS):
         walker.library(library)
     walker.put(f"scheme {_SCHEME}", _canonical(extra), *global_state())
+    walker.when_named(
+        _MACHINE,
+        lambda: walker.put(f"{torch.cuda.is_available()} {torch.cuda.device_count()}"),
+    )
     walker.ref(model, Path("model"))
     describe_global_hooks(walker, Path("torch.nn.Module"))
     for index, tensor in enumerate(flatten((tuple(args), dict(kwargs)))):
@@ -62,10 +66,8 @@ def _key(
     arguments.describe(tuple(args), Path("args"))
     arguments.describe(dict(kwargs), Path("kwargs"))
     walker.settle()
-    walker.check_hazards()
+    walker.conclude()
     walker.put("\n", json.dumps(walker.versions()))
-    if not walker.names.isdisjoint(_MACHINE):
-        walker.put(f"{torch.cuda.is_available()} {torch.cuda.device_count()}")
     return hashlib.sha256(walker.text().encode()).hexdigest()
 
 

@@ -164,10 +164,11 @@ def _names_a_constant(code: CodeType, operations: bytes, arguments: bytes, posit
         return False
     if not isinstance(code.co_consts[_argument(operations, arguments, place)], str):
         return False
-    operation = operations[next(places)]
-    if operation == _LOAD_CONST or operation in _LOCALS:
-        operation = operations[next(places)]
-    return operation in _CALLS
+    place, given = next(places), 2
+    if operations[place] == _LOAD_CONST or operations[place] in _LOCALS:
+        place, given = next(places), 3
+    # As many arguments as were loaded: else `getattr` is one itself, as in `map(getattr, …)`.
+    return operations[place] in _CALLS and _argument(operations, arguments, place) == given
 
 
 def _imports(code: CodeType) -> Iterator[Import]:

@@ -47,7 +47,10 @@ def describe_module(walker: Walker, module: Any, kind: type, path: Path) -> None
         walker.put(repr(name))
         walker.ref(child, path / f".{name}")
     for name, value in state.items():
-        if name in _HOOKS:
+        if name == "_graph" and torch.fx.GraphModule in kind.__mro__:
+            # Its `forward` was generated from the graph and is a function like any other.
+            walker.refuse_when_named(frozenset({"graph"}), path, full_name(kind))
+        elif name in _HOOKS:
             _describe_hooks(walker, name, value, state, path)
         elif name not in _APART and name not in _IGNORED and name not in _REMARKS:
             walker.put(repr(name))

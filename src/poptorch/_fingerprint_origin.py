@@ -183,7 +183,7 @@ _PURE = _words("""
     textwrap traceback types typing unicodedata warnings weakref zlib
 """)
 #: And those whose objects are plain data, although their functions look outside.
-_DATA = _PURE | _words("argparse datetime future__ ipaddress pathlib uuid zoneinfo")
+_DATA = _PURE | _words("argparse datetime future__ ipaddress pathlib sys uuid zoneinfo")
 _PURE_PATH_FUNCTIONS = _words("""
     basename commonpath commonprefix dirname isabs join normcase normpath split splitdrive splitext
 """)
@@ -196,7 +196,13 @@ _REFUSED = _words("""
     numpy.fromfile numpy.genfromtxt numpy.load numpy.loadtxt numpy.memmap
     PIL.Image.open poptorch._ops_host.CPU
 """)
-_REFUSED_PARTS = ("numpy.random.", "torch.hub.", "torch.distributed.")
+_REFUSED_PARTS = (
+    "numpy.random.",
+    "poptorch._hardware.",
+    "softipu.",
+    "torch.distributed.",
+    "torch.hub.",
+)
 #: What lets code reach members whose names it doesn't contain.
 _COMPUTED = _words("""
     builtins.dir builtins.getattr builtins.vars operator.attrgetter operator.methodcaller

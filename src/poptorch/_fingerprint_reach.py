@@ -74,6 +74,8 @@ _ABSENT = object()
 
 def describe_function(walker: Walker, function: FunctionType, path: Path) -> None:
     library = library_of_function(function)
+    if "_torchdynamo_orig_callable" in function.__dict__:
+        raise walker.refuse(path, "made by torch.compile or a function like it")
     if library is None:
         _describe_users_code(walker, function, path)
     else:
@@ -258,7 +260,7 @@ def describe_module(walker: Walker, module: ModuleType, path: Path) -> None:
     file = members.get("__file__")
     if isinstance(file, str) and File(file).is_file():
         walker.put(hashlib.sha256(File(file).read_bytes()).hexdigest())
-    own = {key: value for key, value in members.items() if not _is_special(key)}
+    own = {key: value for key, value in members.items() if not is_special(key)}
     walker.space(f"in {name}", own, path)
 
 
@@ -300,7 +302,7 @@ def _describe_library_class(walker: Walker, kind: type, library: str, path: Path
     if library == PYTHON:
         return
     for name, member in vars(kind).items():
-        text = None if _is_special(name) else primitive(member)
+        text = None if is_special(name) else primitive(member)
         functions = _functions_in(member) or []
         if text is not None:
             walker.put(name, text)
@@ -324,7 +326,7 @@ def _describe_members(
             # The code itself counts in any case; what it refers to only if it is reached.
             walker.put(*(code_digest(function.__code__) for function in functions))
             later[name] = member
-        elif _is_special(name) and name != "__dataclass_fields__":
+        elif is_special(name) and name != "__dataclass_fields__":
             later[name] = member
         else:
             walker.ref(member, path / f".{name}")
@@ -366,15 +368,15 @@ def _always_reached(kind: type, members: dict[str, Any]) -> frozenset[str]:
     Python calls special methods, and a library calls what it expects its subclasses to define.
     """
     found = {
-        name for name in members if _is_special(name) and _functions_in(members[name]) is not None
+        name for name in members if is_special(name) and _functions_in(members[name]) is not None
     }
     for base in kind.__mro__[1:]:
         if base is torch.nn.Module:
             found |= members.keys() & _RUN_BY_CALL
         elif library_of_module(module_of(base)) is not None:
-            found |= members.keys() & vars(base).keys()
+            found |= {name for name in members if name in vars(base) and not is_special(name)}
     return frozenset(found - CONSTRUCTION)
 
 
-def _is_special(name: str) -> bool:
+def is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")

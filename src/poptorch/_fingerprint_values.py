@@ -19,6 +19,7 @@ import pathlib
 import re
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _Writer = Callable[["Walker", Any, "Path"], None]
 _MANAGED_DICT = 1 << 4 if sys.version_info >= (3, 11) else 0
 _POINTER = tuple.__itemsize__
+_ABOUT_LOGGING = frozenset({"disabled", "getEffectiveLevel", "isEnabledFor", "level"})
 #: Methods of pathlib.Path that look at the disk.
 _DISK = frozenset(
     {"exists", "glob", "is_dir", "is_file", "iterdir", "lstat", "open", "read_bytes", "read_text"}
@@ -157,14 +159,13 @@ def _method(walker: Walker, value: types.MethodType, path: Path) -> None:
 
 def _builtin(walker: Walker, value: Any, path: Path) -> None:
     """A function in C, or a bound method of a C type."""
-    owner = value.__self__
+    owner, module = value.__self__, value.__module__
     walker.put("builtin", value.__name__)
-    if owner is not None and type not in type(owner).__mro__ and not reach.is_module(owner):
+    if module is None and type not in type(owner).__mro__:
         walker.ref(owner, path / ".__self__")
         return
-    module = value.__module__
-    if module is None and owner is not None:
-        module = vars(owner)["__name__"] if reach.is_module(owner) else module_of(owner)
+    if module is None:
+        module = module_of(owner)
     library = library_of_module(str(module))
     if library is None:
         raise walker.refuse(path, f"{module}.{value.__name__} is compiled code of no library")
@@ -282,6 +283,11 @@ def _array(walker: Walker, value: array.array[Any], path: Path) -> None:
     walker.ref(value.tobytes(), path)
 
 
+def _type_variable(walker: Walker, value: Any, path: Path) -> None:
+    del path
+    walker.put("type variable", repr(value.__name__))
+
+
 def _handle(walker: Walker, value: RemovableHandle, path: Path) -> None:
     """Its id counts all hooks of the process; what it means is a place in a table."""
     table = value.hooks_dict_ref() or {}
@@ -304,6 +310,8 @@ _EXACT: dict[type, _Writer] = {
     types.MappingProxyType: _proxy,
     dataclasses.Field: _field,
     re.Pattern: _pattern,
+    typing.TypeVar: _type_variable,
+    typing.ParamSpec: _type_variable,
     array.array: _array,
     RemovableHandle: _handle,
     OpOverload: _operator,
@@ -371,16 +379,17 @@ def _member_of_enum(walker: Walker, value: Any, path: Path) -> None:
 
 
 def _logger(walker: Walker, value: Any, path: Path) -> None:
-    """Logging says something about a run and changes nothing in it, so handlers don't count."""
-    state = object.__getattribute__(value, "__dict__")
-    walker.put(repr(state["name"]), str(state["level"]), str(state["disabled"]))
+    """Logging tells about a run and changes nothing in it, unless code asks what is logged."""
     del path
+    walker.put(repr(object.__getattribute__(value, "__dict__")["name"]))
+    level = logging.Logger.getEffectiveLevel(value)
+    walker.when_named(_ABOUT_LOGGING, lambda: walker.put(f"{level} {value.disabled}"))
 
 
 def _file_path(walker: Walker, value: Any, path: Path) -> None:
     walker.put(repr(pathlib.PurePath.__str__(value)))
     if pathlib.Path in type(value).__mro__:
-        walker.hazards.append((_DISK, f"{path}: {full_name(type(value))}"))
+        walker.refuse_when_named(_DISK, path, full_name(type(value)))
 
 
 def _simple(base: type, convert: Callable[[Any], Any]) -> _Writer:

@@ -7,10 +7,11 @@ functions are in `_fingerprint_reach`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -87,8 +88,7 @@ class Walker:
         self.tensors = TensorTypes()
         self.names: set[str] = set()
         self.computed_names = False
-        #: Things that are harmless unless one of these names is used: for `check_hazards`.
-        self.hazards: list[tuple[frozenset[str], str]] = []
+        self._conditions: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._text: list[str] = []
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
@@ -96,7 +96,8 @@ class Walker:
         self._spaces: list[_Space] = []
         self._made: set[int] = set()
         self._libraries: dict[str, bool] = {}
-        self._swept: set[str] = set()
+        self._modules: dict[str, bool] = {}
+        self._users: dict[type, bool] = {}
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -201,6 +202,9 @@ class Walker:
             for name in [name for name, swept in self._libraries.items() if not swept]:
                 self._libraries[name] = True
                 self._sweep_library(name)
+            for name in [name for name, swept in self._modules.items() if not swept]:
+                self._modules[name] = True
+                self._sweep(name)
             if len(self._text) == before:
                 return
 
@@ -219,11 +223,22 @@ class Walker:
             return rebuilt or space.made_with in self._made
         return self.computed_names and space.open
 
-    def check_hazards(self) -> None:
-        for names, reason in self.hazards:
-            used = sorted(names & self.names)
-            if used:
-                raise NotFingerprintable(f"{reason}, and code that it reaches uses {used[0]}")
+    def when_named(self, names: frozenset[str], action: Callable[[], None]) -> None:
+        """Something that only matters if reached code uses one of the names."""
+        self._conditions.append((names, action))
+
+    def refuse_when_named(self, names: frozenset[str], path: Path, what: str) -> None:
+        def refuse() -> None:
+            used = ", ".join(sorted(names & self.names))
+            raise self.refuse(path, f"{what}, of which {used} may be used")
+
+        self.when_named(names, refuse)
+
+    def conclude(self) -> None:
+        """What can be said only once all reached code is known."""
+        for names, action in self._conditions:
+            if not names.isdisjoint(self.names):
+                action()
 
     # --- libraries ------------------------------------------------------------------------------
 
@@ -231,7 +246,7 @@ class Walker:
         """Notes that a library is used, and which of its modules."""
         self._libraries.setdefault(name, False)
         if module is not None and name not in (PYTHON, OURS):
-            self._sweep(module)
+            self._modules.setdefault(module, False)
 
     def versions(self) -> dict[str, str]:
         return {name: version_of(name) for name in sorted(self._libraries)}
@@ -239,7 +254,7 @@ class Walker:
     def _sweep_library(self, name: str) -> None:
         if name == "torch":
             for module in ("torch", "torch.functional", "torch.nn.functional"):
-                self._sweep(module)
+                self._modules.setdefault(module, False)
             self.klass(torch.Tensor, Path("torch.Tensor"))
         elif name == OURS:
             from ._ops_custom import _registered
@@ -247,26 +262,40 @@ class Walker:
             self.ref(_registered, Path("custom ops"))
         elif name != PYTHON:
             for module in loaded_modules(name):
-                self._sweep(module)
+                self._modules.setdefault(module, False)
 
     def _sweep(self, name: str) -> None:
         """A library's module is known by its version, except for what was changed since.
 
         Its flags are read when it runs, and users replace functions and classes by their own.
         """
-        if name in self._swept:
-            return
-        self._swept.add(name)
         module = sys.modules[name]
-        for key, value in list(vars(module).items()) if reach.is_module(module) else ():
+        members = dict(vars(module)) if reach.is_module(module) else {}
+        for key in sorted(members):
+            value = members[key]
             kind = type(value)
-            if kind is bool or kind is int or value is None:
+            if reach.is_special(key):
+                continue
+            # Larger numbers are no flags, and some are times or process ids.
+            if kind is bool or value is None or (kind is int and -256 < value < 256):
                 self.put(f"\n{name}.{key}", primitive(value) or "")
-            elif (kind is FunctionType and reach.is_replaced(value)) or (
-                kind is type and _is_users(value)
-            ):
+            elif self._is_replacement(value, kind):
                 self.put(f"\n{name}.{key}")
                 self.ref(value, Path(f"{name}.{key}"))
+
+    def _is_replacement(self, value: Any, kind: type) -> bool:
+        if kind is functools.partial:
+            value, kind = value.func, type(value.func)
+        if kind is FunctionType:
+            return reach.is_replaced(value)
+        # A class of the user's, or an object of one.
+        owner = value if kind is type else kind
+        known = self._users.get(owner)
+        if known is None:
+            module = module_of(owner)
+            known = module in sys.modules and library_of_module(module) is None
+            self._users[owner] = known
+        return known
 
     # --- results --------------------------------------------------------------------------------
 
@@ -278,8 +307,3 @@ class Walker:
         self.ref(value, path)
         self.settle()
         return hashlib.sha256(self.text().encode()).hexdigest()
-
-
-def _is_users(kind: type) -> bool:
-    module = module_of(kind)
-    return module in sys.modules and library_of_module(module) is None

@@ -164,7 +164,7 @@ def describe_optimizer(
         "groups": groups,
         "attributes": plain,
         "defaults": {key: encode(value) for key, value in optimizer.defaults.items()},
-        "variable": sorted({*variable._variable_attributes} - {"params"})
+        "variable": sorted({*variable._variable_attributes} & {*variable._allowed_attributes})
         if isinstance(variable, VariableAttributes)
         else [],
     }
@@ -191,6 +191,9 @@ def restored_optimizer(
         group.update({key: decode(value) for key, value in row["values"].items()})
     variable = getattr(optimizer, "variable_attrs", None)
     if isinstance(variable, VariableAttributes):
+        # All were given to the constructor here, which says nothing about which may change.
+        for name in set(variable._allowed_attributes):
+            variable.markAsConstant(name)
         for name in meta["variable"]:
             variable.markAsVariable(name)
     tensors = from_bytes(state)

@@ -13,8 +13,10 @@ from softipu.errors import ExecutableCorrupt
 from softipu.executable import Producer
 
 from ._capture.program import Program, TensorSpec
+from ._compiler import Job, batching_of, outputs_of
 from ._engine.batching import Batching, Output
 from ._engine.plan import Plan
+from ._errors import createPoptorchError
 from ._graph_file import pack, unpack
 from ._inputs import Arguments, CompiledArguments
 from ._structures import DTYPES, decode, dtype_name, encode
@@ -91,6 +93,46 @@ def restore(
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ExecutableCorrupt(f"The file's description is incomplete: {error!r}.") from error
+
+
+def check_fits(compiled: Compiled, job: Job, update: str | None) -> None:
+    """Raises unless the executable is one that compiling this job could have made."""
+    plan, program = compiled.plan, compiled.plan.program
+    if program.training != job.training:
+        kinds = ("inference", "training")
+        raise createPoptorchError(
+            f"The executable is for {kinds[program.training]}, the model for "
+            f"{kinds[job.training]}: use the {kinds[program.training]}Model wrapper"
+        )
+    for kind, specs, have in (
+        ("parameters", program.parameters, job.parameters),
+        ("buffers", program.buffers, job.buffers),
+    ):
+        wanted = {spec.name: (spec.shape, spec.dtype) for spec in specs}
+        given = {name: _on_device(t, name in dict(plan.sharded)) for name, t in have.items()}
+        if wanted != given:
+            names = sorted(n for n in wanted.keys() | given.keys() if wanted.get(n) != given.get(n))
+            raise createPoptorchError(
+                f"The executable is for another model: its {kind} differ ({', '.join(names)})"
+            )
+    if (plan.batching, plan.outputs) != (
+        batching_of(job.options),
+        outputs_of(program, job.options),
+    ):
+        raise createPoptorchError(
+            "The executable was compiled with other options: device iterations, gradient "
+            "accumulation, replication factor, input grouping and output mode must be the same"
+        )
+    described = job.description
+    if program.update is not None and described is not None and update != described.traceKey:
+        raise createPoptorchError(
+            f"The executable was compiled with another optimizer than {described.kind} as it is now"
+        )
+
+
+def _on_device(tensor: torch.Tensor, sharded: bool) -> tuple[tuple[int, ...], torch.dtype]:
+    dtype = torch.float32 if tensor.dtype == torch.float64 else tensor.dtype
+    return tuple(tensor.shape[1:] if sharded else tensor.shape), dtype
 
 
 def _spec(spec: TensorSpec) -> list[Any]:

@@ -87,6 +87,7 @@ class _HookedTensor(Hooked):
             return self.__deepcopy__(memo)
 
     def __repr__(self) -> str:
+        _fetch(type(self))  # str() finds this method without asking for an attribute
         with _as_original(self):
             return repr(self)
 

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from executor_support import Loop, Net, Norm, Shape, batch, quiet, returned, same, same_weights, seeded
+from executor_support import (
+    Loop,
+    Net,
+    Norm,
+    Shape,
+    batch,
+    quiet,
+    returned,
+    same,
+    same_weights,
+    seeded,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

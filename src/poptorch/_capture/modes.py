@@ -251,6 +251,10 @@ class ForwardRules(TorchFunctionMode):
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function itself; half and float32 that torch refuses to mix meet in float32."""
         name = getattr(func, "__name__", "")
+        if name == "batch_norm" and self._device.type == "cuda":
+            # cuDNN's own operator hides that it writes the running statistics.
+            with torch.backends.cudnn.flags(enabled=False):
+                return func(*args, **kwargs)
         if name not in ONE_TYPE or not _mixed(args, kwargs):
             try:
                 return REPLACED.get(name, func)(*args, **kwargs)

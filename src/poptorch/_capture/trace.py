@@ -83,7 +83,9 @@ def capture(source: Source) -> tuple[Program, Any]:
         return _run(source, state, found, named, scale, kept)
 
     with _lent(source.model, _slots(source, parameters, buffers)), explained(source.model):
-        traced = make_fx(step)(*flat)
+        # Entered first, so that what forward makes out of nothing is fake too, yet recorded.
+        with fakes:
+            traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
     specs = [
@@ -147,7 +149,7 @@ def _run(
         stack.enter_context(_context.capturing(state))
         strategy.onStartTracing()
         stack.callback(strategy.onEndTracing)
-        stack.enter_context(_unchecked_distributions())
+        stack.enter_context(_without_looking_at_values())
         if source.device.type != "cpu":
             stack.enter_context(source.device)
         watch = stack.enter_context(_watched_functions())
@@ -245,14 +247,18 @@ def _gradients(
 
 
 @contextlib.contextmanager
-def _unchecked_distributions() -> Iterator[None]:
-    """torch.distributions checks values with Python branches, which a capture can't follow."""
-    before = torch.distributions.Distribution._validate_args
-    torch.distributions.Distribution.set_default_validate_args(False)
+def _without_looking_at_values() -> Iterator[None]:
+    """Some modules of torch look at values in Python, to check them or to find a short cut."""
+    distribution = torch.distributions.Distribution
+    transformer: Any = torch.nn.modules.transformer
+    validates, detects = distribution._validate_args, transformer._detect_is_causal_mask
+    distribution.set_default_validate_args(False)
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
     try:
         yield
     finally:
-        torch.distributions.Distribution.set_default_validate_args(before)
+        distribution.set_default_validate_args(validates)
+        transformer._detect_is_causal_mask = detects
 
 
 @contextlib.contextmanager

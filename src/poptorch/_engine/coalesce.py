@@ -81,7 +81,8 @@ def coalesced(
 
     try:
         with torch.enable_grad(), _no_slow_rules():
-            graph = make_fx(run)(*flat)
+            with fakes:
+                graph = make_fx(run)(*flat)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         raise CannotCoalesce(str(error).split("\n")[0]) from error
     graph.graph.set_codegen(torch.fx.graph.CodeGen())

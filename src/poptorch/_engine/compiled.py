@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 
 class CannotCompile(Exception):
@@ -15,7 +16,7 @@ class CannotCompile(Exception):
 class CompiledOnce:
     """A graph as machine code, made at the first call for exactly the shapes of that call."""
 
-    def __init__(self, graph: Callable[..., list[Any]]) -> None:
+    def __init__(self, graph: GraphModule) -> None:
         self._graph = graph
         self._call: Callable[..., list[Any]] | None = None
 
@@ -29,7 +30,7 @@ class CompiledOnce:
         from torch._inductor.compile_fx import compile_fx
 
         try:
-            result: Any = compile_fx(self._graph, list(arguments))  # type: ignore[arg-type]
+            result: Any = compile_fx(self._graph, list(arguments))
         except Exception as error:
             reason = (str(error).splitlines() or [""])[0]
             raise CannotCompile(f"{type(error).__name__}: {reason}") from error

@@ -36,28 +36,29 @@ class Loop:
     """Micro-batches one after the other, by the captured graph as it is."""
 
     def __init__(self, plan: Plan, memory: DeviceMemory) -> None:
-        self._plan = plan
+        self.plan = plan
         self._memory = memory
         program = plan.program
         separate = bool(program.loose_buffers or plan.sharded)
         inference_size = plan.batching.replicas if separate else 1
         self.size = plan.batching.per_step if program.training else inference_size
         self.name = "loop"
-        self.graph: Graph = build_step(program, gradients_out=plan.wants_gradients)
-        self.micro: Graph = program.micro
-        self.update: Graph | None = program.update
+        self.graph = build_step(program, gradients_out=plan.wants_gradients)
+        self.whole: Graph = self.graph.forward
+        self.micro: Graph = program.micro.forward
+        self.update: Graph | None = program.update.forward if program.update else None
         self._shards = dict(plan.sharded)
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if self.size == 1 and not self._shards:
             row = [tensor[0] for tensor in inputs]
-            results = self.graph(*_arguments(self._plan.program, self._memory, row))
+            results = self.whole(*_arguments(self.plan.program, self._memory, row))
             return [result.unsqueeze(0) for result in self._ordered(results)]
         return self._accumulated(inputs)
 
     def _ordered(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
         """Outputs, then anchors in the order users named them."""
-        plan, program = self._plan, self._plan.program
+        plan, program = self.plan, self.plan.program
         first = len(program.outputs)
         if not program.anchors:
             return results[:first]
@@ -76,18 +77,18 @@ class Loop:
         return value
 
     def _accumulated(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        program, memory = self._plan.program, self._memory
+        program, memory = self.plan.program, self._memory
         first, count = len(program.outputs), len(program.trained)
         sums: list[torch.Tensor] = []
         kept: list[list[torch.Tensor]] = []
         for run in range(self.size):
             row = [tensor[run] for tensor in inputs]
-            replica = run % self._plan.batching.replicas
+            replica = run % self.plan.batching.replicas
             arguments = _arguments(program, memory, row, replica, self._shards, state=False)
             results = self.micro(*arguments)
             self._add(sums, results[first : first + count], replica)
             kept.append(results[:first] + results[first + count :])
-        if count and self._plan.mean and self.size > 1:
+        if count and self.plan.mean and self.size > 1:
             torch._foreach_mul_(sums, 1.0 / self.size)
         if self.update is not None:
             self.update(*_update_arguments(program, memory, sums))
@@ -105,7 +106,7 @@ class Loop:
         self, sums: list[torch.Tensor], grads: list[torch.Tensor], replica: int
     ) -> None:
         """Gradients of a variable that differs between replica groups go to its group's slice."""
-        names = self._plan.program.trained
+        names = self.plan.program.trained
         if not sums:
             sums.extend(torch.zeros_like(self._memory.parameters[name]) for name in names)
         for name, total, gradient in zip(names, sums, grads, strict=True):
@@ -115,7 +116,7 @@ class Loop:
     def _stacked(
         self, kept: list[list[torch.Tensor]], sums: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        program = self._plan.program
+        program = self.plan.program
         columns = [torch.stack(list(column)) for column in zip(*kept, strict=True)]
         first = len(program.outputs)
         if not program.anchors:
@@ -141,15 +142,16 @@ class Coalesced:
 
     def __init__(self, plan: Plan, memory: DeviceMemory) -> None:
         self.name = "coalesced"
-        self._plan = plan
+        self.plan = plan
         self._memory = memory
         batching = plan.batching
         self.size = batching.per_step if plan.program.training else min(batching.runs, _MOST_MAPPED)
         micro = coalesced(plan.program, memory, self.size, batching.replicas, mean=plan.mean)
-        self.graph: Graph = build_step(plan.program, micro)
+        self.graph = build_step(plan.program, micro)
+        self.whole: Graph = self.graph.forward
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        return self.graph(*_arguments(self._plan.program, self._memory, inputs))
+        return self.whole(*_arguments(self.plan.program, self._memory, inputs))
 
 
 def compiled_form(base: Variant) -> Variant:
@@ -158,11 +160,12 @@ def compiled_form(base: Variant) -> Variant:
         raise CannotCompile(f"{base.name} is compiled already")
     faster = copy.copy(base)
     faster.name = f"compiled {base.name}"
-    faster.graph = CompiledOnce(base.graph)
-    if isinstance(faster, Loop) and isinstance(base, Loop):
-        faster.micro = CompiledOnce(base.micro)
-        if base.update is not None:
-            faster.update = CompiledOnce(base.update)
+    faster.whole = CompiledOnce(base.graph)
+    if isinstance(faster, Loop):
+        program = faster.plan.program
+        faster.micro = CompiledOnce(program.micro)
+        if program.update is not None:
+            faster.update = CompiledOnce(program.update)
     return faster
 
 

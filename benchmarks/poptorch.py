@@ -1,0 +1,219 @@
+"""PopTorch programs here, against the loops a person would write in plain PyTorch.
+
+    python -m benchmarks.poptorch [--backend cuda] [--rows TEXT] [--rounds N] [--json]
+
+Each row runs in a process of its own, all sides in turns, the median of rounds counts. Compilers
+get as long as they want before: the table is about speed, `--first` about the time to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .poptorch_rows import GPU_ROWS, ROWS, Row, hand_written, ours
+
+_SECONDS_PER_TURN = 0.4
+
+
+def _timed(call: Callable[[], object], sync: Callable[[], None]) -> float:
+    """Seconds per call, over as many calls as fit a turn."""
+    sync()
+    start, count = time.perf_counter(), 0
+    while count < 1 or time.perf_counter() - start < _SECONDS_PER_TURN:
+        call()
+        count += 1
+    sync()
+    return (time.perf_counter() - start) / count
+
+
+def measure(row: Row, backend: str, rounds: int) -> dict[str, Any]:
+    """All sides of one row in this process."""
+    import torch
+
+    sync = torch.cuda.synchronize if backend == "cuda" else lambda: None
+    mine = ours(row)
+    for _ in range(400):
+        mine()
+        if mine.executor._executable._runner.tuner.settled:  # type: ignore[attr-defined]
+            break
+    sides = {
+        "softipu": mine,
+        "eager": hand_written(row, backend, compiled=False),
+        "torch.compile": hand_written(row, backend, compiled=True),
+    }
+    for call in sides.values():
+        for _ in range(3):
+            call()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, call in sides.items():
+            times[name].append(_timed(call, sync))
+    result: dict[str, Any] = {name: statistics.median(values) for name, values in times.items()}
+    tuner = mine.executor._executable._runner.tuner  # type: ignore[attr-defined]
+    result["variant"] = tuner.best.name
+    result["row"] = row.name
+    return result
+
+
+def memory(row: Row, side: str, backend: str) -> float:
+    """Peak memory in MB of a process that runs one side a few times."""
+    call = ours(row) if side == "softipu" else hand_written(row, backend, compiled=False)
+    for _ in range(5):
+        call()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def first(row: Row, side: str, backend: str) -> float:
+    """Does the first call; the parent takes the time of the whole process."""
+    call = ours(row) if side != "eager" else hand_written(row, backend, compiled=False)
+    call()
+    return 0.0
+
+
+def _child(arguments: list[str], extra: dict[str, str]) -> tuple[str, float]:
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.poptorch", *arguments],
+        capture_output=True, text=True, env={**os.environ, **extra}, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout, time.perf_counter() - start
+
+
+def table(rows: tuple[Row, ...], backend: str, rounds: int) -> list[dict[str, Any]]:
+    found = []
+    settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
+    print(
+        f"{'row':36}{'softipu':>10}{'eager':>10}{'compile':>10}{'x eager':>9}{'x best':>8}  variant"
+    )
+    for row in rows:
+        arguments = ["--one", row.name, "--backend", backend, "--rounds", str(rounds)]
+        text, _ = _child(arguments, settings)
+        result = json.loads(text.splitlines()[-1])
+        best = min(result["eager"], result["torch.compile"])
+        result["of_eager"] = result["eager"] / result["softipu"]
+        result["of_best"] = best / result["softipu"]
+        found.append(result)
+        shown = [result[side] * 1e3 for side in ("softipu", "eager", "torch.compile")]
+        print(
+            f"{row.name:36}" + "".join(f"{ms:10.2f}" for ms in shown)
+            + f"{result['of_eager']:9.2f}{result['of_best']:8.2f}  {result['variant']}",
+            flush=True,
+        )  # fmt: skip
+    mean = math.exp(statistics.fmean(math.log(r["of_eager"]) for r in found))
+    print(f"milliseconds per call; geometric mean against eager {mean:.2f}")
+    return found
+
+
+def first_results(rows: tuple[Row, ...], backend: str) -> None:
+    print(f"\n{'seconds to the first result':36}{'eager':>10}{'no cache':>10}{'cached':>10}")
+    for row in rows:
+        with tempfile.TemporaryDirectory() as cache:
+            times: dict[str, list[float]] = {"eager": [], "softipu": [], "cached": []}
+            for turn in range(3):
+                for side in times:
+                    extra = {"SOFTIPU_BACKEND": backend}
+                    if side == "cached":
+                        extra["POPTORCH_CACHE_DIR"] = cache
+                    _, seconds = _child(["--first-of", side, row.name, "--backend", backend], extra)
+                    if not (side == "cached" and turn == 0):
+                        times[side].append(seconds)
+        medians = [statistics.median(values) for values in times.values()]
+        print(f"{row.name:36}" + "".join(f"{value:10.2f}" for value in medians), flush=True)
+
+
+def peaks(rows: tuple[Row, ...], backend: str) -> None:
+    print(f"\n{'peak memory, MB':36}{'eager':>10}{'softipu':>10}")
+    for row in rows:
+        values = [
+            float(_child(["--memory-of", side, row.name, "--backend", backend],
+                         {"SOFTIPU_BACKEND": backend})[0])
+            for side in ("eager", "softipu")
+        ]  # fmt: skip
+        print(f"{row.name:36}" + "".join(f"{value:10.0f}" for value in values), flush=True)
+
+
+def growth() -> None:
+    """How the cost of a call grows with device iterations, and what a call costs beside them."""
+    import torch
+
+    import poptorch
+
+    print(f"\n{'device iterations (linear 64, training)':44}{'ms per call':>12}{'us each':>10}")
+    for iterations in (1, 10, 100, 1000):
+        model = torch.nn.Linear(64, 64)
+        options = poptorch.Options().deviceIterations(iterations).showCompilationProgressBar(False)
+        loss = lambda x, model=model: poptorch.identity_loss(model(x), "mean")  # noqa: E731
+        wrapped = _Lossy(model, loss)
+        executor = poptorch.trainingModel(wrapped, options)
+        x = torch.randn(4 * iterations, 64)
+        for _ in range(3):
+            executor(x)
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            executor(x)
+            times.append(time.perf_counter() - start)
+        median = statistics.median(times)
+        print(f"{iterations:44}{median * 1e3:12.3f}{median / iterations * 1e6:10.1f}", flush=True)
+
+
+def _Lossy(model: Any, loss: Callable[..., Any]) -> Any:
+    import torch
+
+    class Lossy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return loss(x)
+
+    return Lossy()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rows", default="", help="only rows whose name contains this")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", action="store_true", help="also the time to the first result")
+    parser.add_argument("--memory", action="store_true", help="also peak memory")
+    parser.add_argument("--growth", action="store_true", help="also cost by device iterations")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--first-of", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    known = {row.name: row for row in GPU_ROWS}
+    if args.one:
+        print(json.dumps(measure(known[args.one], args.backend, args.rounds)))
+    elif args.first_of:
+        first(known[args.first_of[1]], args.first_of[0], args.backend)
+    elif args.memory_of:
+        print(memory(known[args.memory_of[1]], args.memory_of[0], args.backend))
+    else:
+        every = GPU_ROWS if args.backend == "cuda" else ROWS
+        rows = tuple(row for row in every if args.rows in row.name)
+        table(rows, args.backend, args.rounds)
+        if args.first:
+            first_results(rows, args.backend)
+        if args.memory:
+            peaks(rows, args.backend)
+        if args.growth:
+            growth()
+
+
+if __name__ == "__main__":
+    main()
