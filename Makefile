@@ -3,13 +3,16 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo test lint bench docs clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	# First, and by its exact version: any other request may bring gigabytes of CUDA libraries.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch]'
 	touch $@
 
 demo: $(STAMP)
@@ -26,6 +29,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.devices
+	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs

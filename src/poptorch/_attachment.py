@@ -140,7 +140,8 @@ class Attachment:
             self._report()
 
     def _report(self) -> None:
-        if self._lease is not None and any(self._pending):
+        # A forked child has a copy of this object, but holds nothing.
+        if self._lease is not None and self._lease.held and any(self._pending):
             busy, bytes_in, bytes_out = self._pending
             self._pending = [0.0, 0, 0]
             self._reported = clock()
@@ -151,8 +152,10 @@ class Attachment:
 
 def uses_model(options: Any) -> bool:
     """Whether the program asked for the IPU model instead of IPUs."""
-    if options.exists("ipu_model"):
-        return bool(options.ipu_model)
+    if options.exists("use_model"):
+        word = "Enabled" if options.use_model else "Disabled"
+        native.info("From the user configuration: Ipu model: %s", word)
+        return bool(options.use_model)
     return bool(settings.get("POPTORCH_IPU_MODEL") or settings.get("POPTORCH_SMALL_IPU_MODEL"))
 
 

@@ -100,7 +100,7 @@ def _check_input(tensor: torch.Tensor) -> None:
     if tensor.numel() == 0:
         raise failure(
             UnsupportedInput,
-            f"An input has the shape {tuple(tensor.shape)}: zero-sized tensors can't be sent.",
+            f"Zero-sized tensors are unsupported (Got shape {list(tensor.shape)})",
         )
     if tensor.dtype == torch.bfloat16 or tensor.is_complex():
         raise failure(UnsupportedInput, f"An input has the type {tensor.dtype}.")
@@ -190,7 +190,7 @@ def _take_overlaps(program: Program, options: Any) -> None:
     check_overlap_settings(
         found,
         pipelined=type(options._execution_strategy) is PipelinedExecution,
-        io_tiles=options._Popart.options.get("numIOTiles", 0),
+        io_tiles=options.toDict().get("numIOTiles", 0),
         output_mode=OutputMode(options.output_mode),
     )
 
@@ -234,6 +234,7 @@ def _plan(program: Program, job: Job, sharded: tuple[tuple[str, tuple[int, ...]]
         tuple(anchors),
         mean=reduction == ReductionType.Mean,
         sharded=sharded,
+        checks_floats=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
     )
 
 

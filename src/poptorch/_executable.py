@@ -74,7 +74,11 @@ class Executable:
         program = self.program
         with held_back():
             self.memory.write_parameters({s.name: parameters[s.name] for s in program.parameters})
-            self.memory.write_buffers({s.name: buffers[s.name] for s in program.buffers})
+            self.upload_buffers({s.name: buffers[s.name] for s in program.buffers})
+
+    def upload_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
+        with held_back():
+            self.memory.write_buffers(buffers)
             if self._runner is not None:
                 self._runner.weights_changed()
 

@@ -178,7 +178,7 @@ class PoplarExecutor(ExecutableFiles):
             )
         self._dirty_host_weights = False
         _, buffers = self._named()
-        executable.memory.write_buffers({name: buffers[name] for name in names})
+        executable.upload_buffers({name: buffers[name] for name in names})
 
     def _refresh_from_trainer(self) -> None:
         """An inference model follows the training model that wrapped the same module."""

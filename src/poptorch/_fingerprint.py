@@ -2,12 +2,16 @@
 
 It lets a program find its cached executable before anything is captured. A wrong match would be
 silently wrong, so what can't be recognised for sure raises `NotFingerprintable` instead.
+
+Libraries are trusted as far as their version goes: what they keep in tables of their own, other
+than flags and replaced functions, is not looked at.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +22,7 @@ from ._fingerprint_code import primitive
 from ._fingerprint_modules import describe_global_hooks, describe_type
 from ._fingerprint_origin import OURS, PYTHON, NotFingerprintable
 from ._fingerprint_torch import class_of, global_state, slot_tables
+from ._fingerprint_values import attributes_of_plain
 from ._fingerprint_walk import Path, Walker
 
 __all__ = ["NotFingerprintable", "fingerprint"]
@@ -45,6 +50,11 @@ def fingerprint(
             return _key(model, args, kwargs, extra or {})
     except RecursionError:
         raise NotFingerprintable("model: something in it is nested too deeply") from None
+    except NotFingerprintable:
+        raise
+    except Exception as error:
+        # A program must not fail for want of a key: it is captured, and the reason is logged.
+        raise NotFingerprintable(f"model: {type(error).__name__}: {error}") from error
 
 
 def _key(
@@ -83,56 +93,65 @@ class _Arguments:
 
     def __init__(self, walker: Walker) -> None:
         self._walker = walker
-        self._seen: set[int] = set()
+        self._custom: dict[int, int] = {}
 
-    def describe(self, value: Any, path: Path, inside: frozenset[int] = frozenset()) -> None:
-        """`inside` are the tensors of a user-defined structure around the value."""
+    def describe(self, value: Any, path: Path, inputs: frozenset[int] | None = None) -> None:
+        """`inputs` are the tensors that a registered parser found in a structure around this."""
         walker = self._walker
         kind = class_of(value)
         if torch.Tensor in kind.__mro__:
-            if inside and id(value) not in inside:
-                walker.ref(value, path)
-            else:
+            if inputs is None or id(value) in inputs:
                 describe_type(walker, value, path)
+            else:
+                walker.ref(value, path)
             return
         parser = parser_of(value)
         if parser is not None:
-            self._describe_custom(value, parser, path)
-        elif tuple in kind.__mro__ or list in kind.__mro__:
+            tensors = flatten(value)
+            walker.put("custom")
+            walker.ref(parser, path / " parser")
+            self._describe_structure(value, path, frozenset(map(id, tensors)))
+        elif not self._describe_container(value, path, inputs):
+            if inputs is None:
+                walker.ref(value, path)
+            else:
+                self._describe_structure(value, path, inputs)
+
+    def _describe_container(self, value: Any, path: Path, inputs: frozenset[int] | None) -> bool:
+        walker = self._walker
+        kind = class_of(value)
+        if tuple in kind.__mro__ or list in kind.__mro__:
             walker.klass(kind, path)
+            walker.put("[")
             for index, item in enumerate(value):
-                self.describe(item, path / f"[{index}]", inside)
-            walker.put("]")
+                self.describe(item, path / f"[{index}]", inputs)
         elif dict in kind.__mro__:
             walker.klass(kind, path)
+            walker.put("[")
             for key, item in dict.items(value):
                 walker.ref(key, path)
-                self.describe(item, path / f"[{primitive(key) or '…'}]", inside)
-            walker.put("]")
+                self.describe(item, path / f"[{primitive(key) or '…'}]", inputs)
         else:
-            walker.ref(value, path)
+            return False
+        walker.put("]")
+        return True
 
-    def _describe_custom(self, value: Any, parser: Any, path: Path) -> None:
-        """A type with a registered parser: its tensors are inputs, its other attributes count."""
+    def _describe_structure(self, value: Any, path: Path, inputs: frozenset[int]) -> None:
+        """An object of, or in, a type with a parser: its tensors may be inputs."""
         walker = self._walker
-        if id(value) in self._seen:
-            raise NotFingerprintable(f"{path}: contains itself")
-        self._seen.add(id(value))
-        tensors = flatten(value)
-        walker.put("custom")
+        if type(value) is weakref.ref:
+            value = value()
+        if id(value) in self._custom:
+            walker.put(f"structure {self._custom[id(value)]}")
+            return
+        attributes = attributes_of_plain(walker, value, path)
+        if attributes is None:
+            if not self._describe_container(value, path, inputs):
+                walker.ref(value, path)
+            return
+        self._custom[id(value)] = len(self._custom)
         walker.klass(class_of(value), path)
-        walker.ref(parser, path)
-        for index, tensor in enumerate(tensors):
-            describe_type(walker, tensor, path / f"[{index}]")
-        inside = frozenset(map(id, tensors))
-        for name, item in _attributes(value, path).items():
+        for name, item in attributes.items():
             walker.put(repr(name))
-            self.describe(item, path / f".{name}", inside or frozenset({-1}))
-        self._seen.discard(id(value))
-
-
-def _attributes(value: Any, path: Path) -> dict[str, Any]:
-    if type(value).__dictoffset__ == 0 or type(value).__mro__[1:] != (object,):
-        raise NotFingerprintable(f"{path}: {type(value).__qualname__} is more than its attributes")
-    found: dict[str, Any] = object.__getattribute__(value, "__dict__")
-    return found
+            self.describe(item, path / f".{name}", inputs)
+        walker.put(".")

@@ -23,6 +23,13 @@ _HOOKS = {
     "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
     "_backward_hooks": (),
     "_backward_pre_hooks": (),
+    "_global_forward_hooks": (
+        "_global_forward_hooks_with_kwargs",
+        "_global_forward_hooks_always_called",
+    ),
+    "_global_forward_pre_hooks": (),
+    "_global_backward_hooks": (),
+    "_global_backward_pre_hooks": (),
 }
 #: Nothing that running a module reads.
 _IGNORED = frozenset(
@@ -51,7 +58,7 @@ def describe_module(walker: Walker, module: Any, kind: type, path: Path) -> None
             # Its `forward` was generated from the graph and is a function like any other.
             walker.refuse_when_named(frozenset({"graph"}), path, full_name(kind))
         elif name in _HOOKS:
-            _describe_hooks(walker, name, value, state, path)
+            _describe_hooks(walker, name, state, path)
         elif name not in _APART and name not in _IGNORED and name not in _REMARKS:
             walker.put(repr(name))
             walker.ref(value, path / f".{name}")
@@ -86,12 +93,10 @@ def describe_type(walker: Walker, tensor: torch.Tensor, path: Path) -> None:
         walker.klass(kind, path)
 
 
-def _describe_hooks(
-    walker: Walker, name: str, table: Mapping[int, Any], state: Mapping[str, Any], path: Path
-) -> None:
+def _describe_hooks(walker: Walker, name: str, tables: Mapping[str, Any], path: Path) -> None:
     """Hooks in order. Their keys count the hooks of the whole process and don't matter."""
-    for number, (key, hook) in enumerate(table.items()):
-        remarks = [remark for remark in _HOOKS[name] if key in state.get(remark, {})]
+    for number, (key, hook) in enumerate(tables[name].items()):
+        remarks = [remark for remark in _HOOKS[name] if key in tables.get(remark, {})]
         walker.put(name, *remarks)
         walker.ref(hook, path / f".{name}[{number}]")
 
@@ -99,8 +104,7 @@ def _describe_hooks(
 def describe_global_hooks(walker: Walker, path: Path) -> None:
     """The hooks that torch runs for every module."""
     tables = vars(torch.nn.modules.module)
-    for name in sorted(tables):
-        if name.startswith("_global_") and name.endswith("_hooks"):
-            walker.put(name)
-            walker.items(tables[name].values(), path / f" {name}")
+    for name in _HOOKS:
+        if name in tables:
+            _describe_hooks(walker, name, tables, path)
     walker.put(str(tables["_global_is_full_backward_hook"]))

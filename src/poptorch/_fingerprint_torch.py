@@ -50,10 +50,9 @@ class TensorTypes:
         self._kept: list[Any] = []
 
     def describe(self, tensor: torch.Tensor) -> str:
-        layout = torch.Tensor.layout.__get__(tensor)  # type: ignore[attr-defined]
-        parts = [_get(tensor, name) for name in ("dtype", "device", "requires_grad")]
-        parts += [layout, list(_get(tensor, "shape"))]
-        if layout == torch.strided:
+        parts = [_get(tensor, name) for name in ("dtype", "device", "requires_grad", "layout")]
+        parts.append(list(_get(tensor, "shape")))
+        if parts[3] == torch.strided:
             parts += [list(torch.Tensor.stride(tensor)), *self._storage(tensor)]
         return f"tensor {parts}"
 

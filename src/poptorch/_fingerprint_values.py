@@ -83,7 +83,8 @@ def describe(walker: Walker, value: Any, path: Path) -> None:
         walker.put("object")
         walker.klass(kind, path)
         _BASES[base](walker, value, path)
-        _state(walker, value, kind, base, path)
+        if base not in _COMPLETE:
+            walker.attributes(attributes_of(walker, value, kind, base, path), path)
 
 
 def _check_class(walker: Walker, kind: type, path: Path) -> None:
@@ -96,11 +97,9 @@ def _check_class(walker: Walker, kind: type, path: Path) -> None:
             reach.use_library(walker, OURS, module_of(base), name_of(base), path)
 
 
-def _state(walker: Walker, value: Any, kind: type, base: type, path: Path) -> None:
+def attributes_of(walker: Walker, value: Any, kind: type, base: type, path: Path) -> dict[str, Any]:
     """Attributes and slots. An object with more than that keeps something to itself."""
-    if base in _COMPLETE:
-        return
-    members = [
+    slots = [
         (name, member)
         for owner in kind.__mro__
         if "__slots__" in vars(owner)
@@ -110,22 +109,32 @@ def _state(walker: Walker, value: Any, kind: type, base: type, path: Path) -> No
     managed = bool(kind.__flags__ & _MANAGED_DICT)
     own_dict = kind.__dictoffset__ != 0 and base.__dictoffset__ == 0
     own_weakrefs = kind.__weakrefoffset__ > 0 and base.__weakrefoffset__ == 0
-    seen = (own_dict and not managed) + own_weakrefs + len(members)
-    if kind.__basicsize__ > base.__basicsize__ + seen * _POINTER:
+    pointers = (own_dict and not managed) + own_weakrefs + len(slots)
+    if kind.__basicsize__ > base.__basicsize__ + pointers * _POINTER:
         raise walker.refuse(path, full_name(kind))
+    found: dict[str, Any] = {}
     if kind.__dictoffset__ != 0:
         attributes = object.__getattribute__(value, "__dict__")
-        if attributes is value:
-            walker.put("itself")
-        else:
-            walker.attributes(attributes, path)
-    for name, member in members:
+        # Some dictionaries are their own attributes; what they hold is written already.
+        found |= {} if attributes is value else attributes
+    for name, member in slots:
         try:
-            content = member.__get__(value)
+            found[name] = member.__get__(value)
         except AttributeError:
             continue
-        walker.put(repr(name))
-        walker.ref(content, path / f".{name}")
+    return found
+
+
+def attributes_of_plain(walker: Walker, value: Any, path: Path) -> dict[str, Any] | None:
+    """The attributes of an object that is nothing but them; None for other values."""
+    kind = class_of(value)
+    special = kind in _EXACT or kind in INLINE or primitive(value) is not None
+    special |= any(base in _BASES and base is not object for base in kind.__mro__)
+    special |= not _OTHER_WRITERS.isdisjoint(kind.__mro__)
+    if special or module_of(kind).partition(".")[0] == "numpy":
+        return None
+    _check_class(walker, kind, path)
+    return attributes_of(walker, value, kind, object, path)
 
 
 # --- written in place -----------------------------------------------------------------------------
@@ -423,5 +432,7 @@ _BASES: dict[type, _Writer] = {
     logging.Logger: _logger,
     pathlib.PurePath: _file_path,
 }
+#: Bases that `describe` looks for before these.
+_OTHER_WRITERS = frozenset({type, types.ModuleType, torch.nn.Module, torch.Tensor})
 #: Bases whose writers say all there is, whatever else an instance remembers.
 _COMPLETE = frozenset({enum.Enum, logging.Logger, pathlib.PurePath})

@@ -20,6 +20,7 @@ import torch
 
 from . import _fingerprint_reach as reach
 from . import _fingerprint_values as values
+from . import _ops_custom
 from ._fingerprint_code import primitive
 from ._fingerprint_origin import (
     OURS,
@@ -257,9 +258,7 @@ class Walker:
                 self._modules.setdefault(module, False)
             self.klass(torch.Tensor, Path("torch.Tensor"))
         elif name == OURS:
-            from ._ops_custom import _registered
-
-            self.ref(_registered, Path("custom ops"))
+            self.ref(_ops_custom._registered, Path("custom ops"))
         elif name != PYTHON:
             for module in loaded_modules(name):
                 self._modules.setdefault(module, False)

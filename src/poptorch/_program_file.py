@@ -52,6 +52,7 @@ def contents(compiled: Compiled) -> tuple[dict[str, Any], dict[str, bytes]]:
         "outputs": [dataclasses.asdict(output) for output in plan.outputs],
         "anchors": [dataclasses.asdict(output) for output in plan.anchors],
         "mean": plan.mean,
+        "checks_floats": plan.checks_floats,
         "sharded": [[name, list(shards)] for name, shards in plan.sharded],
         "positional": [encode(value) for value in bound.positional],
         "names": bound.names,
@@ -83,6 +84,7 @@ def restore(
             tuple(Output(**row) for row in meta["outputs"]),
             tuple(Output(**row) for row in meta["anchors"]),
             mean=bool(meta["mean"]),
+            checks_floats=bool(meta["checks_floats"]),
             sharded=tuple((str(name), tuple(shards)) for name, shards in meta["sharded"]),
         )
         bound = Arguments(

@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 #: The level of the Poplar SDK whose interfaces are imitated; old scripts compare against it.
 SDK_VERSION = "3.3.0"
 
-_PARTS = ("arch", "devices", "errors", "settings")
+_PARTS = ("arch", "devices", "errors", "executable", "settings")
 __all__ = ["SDK_VERSION", "__version__", *_PARTS]
 
 

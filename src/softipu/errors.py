@@ -419,6 +419,12 @@ class BackendMissing(SoftIPUError):
     remedy = "Unset SOFTIPU_BACKEND to compute on the CPU, or install a PyTorch with CUDA."
 
 
+class FloatingPointException(SoftIPUError):
+    code = 2006
+    cause = "Options.Precision.enableFloatingPointExceptions is on, and a number became impossible."
+    remedy = "Look at the inputs of the operation that the message names, or turn the option off."
+
+
 class NoCycles(SoftIPUError):
     code = 2005
     cause = "Cycles are predicted by the machine model, which this version does not have yet."

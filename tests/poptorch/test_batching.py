@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from executor_support import (
     Loop,
     Net,
     Norm,
     Shape,
     batch,
-    quiet,
     returned,
     same,
     same_weights,

@@ -53,3 +53,14 @@ def test_device_iterations_change_the_speed_and_not_the_results(tmp_path: Path):
     assert calls == [("1", "2"), ("4", "8"), ("16", "32")]
     assert number(r"largest difference to PyTorch: ([\d.e+-]+)", output) < 1e-5
     assert number(r"loaded from a file: ([\d.e+-]+)", output) < 1e-5
+
+
+def test_the_code_in_the_documentation_runs_and_prints_what_it_says(tmp_path: Path):
+    page = (EXAMPLES.parent / "docs" / "poptorch.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    assert len(blocks) == 3
+    script = tmp_path / "documentation.py"
+    script.write_text("\n\n".join(blocks))
+    output, _ = run(script, cwd=tmp_path)
+    promised = re.findall(r"^print\(.*\)  # (.*)$", "\n".join(blocks), re.M)
+    assert output.splitlines() == promised

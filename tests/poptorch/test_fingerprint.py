@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,24 @@ def test_methods_found_by_a_computed_name_are_followed(program: Program) -> None
     assert program.key() != before
 
 
+def test_base_classes_in_other_files_are_followed(program: Program) -> None:
+    program.files["base"] = """
+        import deeper
+        class Base:
+            def __call__(self, x):
+                return deeper.last(x)
+    """
+    program.files["main_model"] = """
+        from base import Base
+        class Model(Base):
+            pass
+        model = Model()
+    """
+    before = program.key()
+    program.edit("deeper", "x + 7", "x + 8")
+    assert program.key() != before
+
+
 def test_methods_that_a_library_calls_are_followed(program: Program) -> None:
     program.files["main_model"] = """
         import torch, helpers
@@ -312,6 +331,30 @@ def test_registered_types_count_by_their_tensors_types_and_other_attributes() ->
     finally:
         poptorch.registerCustomArgParser(Graph, None)
     assert not _arg_parsers._parsers
+
+
+class Stored:
+    """As graph libraries do it: the tensors are further inside, beside a way back."""
+
+    def __init__(self, nodes: torch.Tensor, name: str) -> None:
+        self.store = Graph([nodes], name)  # type: ignore[arg-type]
+        self.store.parent = weakref.ref(self)  # type: ignore[attr-defined]
+
+
+class StoredParser(GraphParser):
+    def yieldTensors(self, struct: Any) -> Iterator[torch.Tensor]:
+        yield from struct.store.nodes
+
+
+def test_registered_types_may_keep_their_tensors_further_inside() -> None:
+    model = Plain()
+    poptorch.registerCustomArgParser(Stored, StoredParser())
+    try:
+        assert key(model, Stored(torch.ones(2), "a")) == key(model, Stored(torch.zeros(2), "a"))
+        assert key(model, Stored(torch.ones(2), "a")) != key(model, Stored(torch.ones(3), "a"))
+        assert key(model, Stored(torch.ones(2), "a")) != key(model, Stored(torch.ones(2), "b"))
+    finally:
+        poptorch.registerCustomArgParser(Stored, None)
 
 
 def test_an_input_that_the_model_also_holds_is_a_constant_there() -> None:

@@ -262,11 +262,12 @@ def test_functions_put_into_a_library_count(monkeypatch: pytest.MonkeyPatch) -> 
     keys = [key(model)]
     monkeypatch.setattr(nn.functional, "gelu", gelu)
     keys.append(key(model))
-    monkeypatch.setattr(nn.GELU, "forward", lambda self, x: x)
-    keys.append(key(model))
+    for forward in (lambda self, x: x, lambda self, x: x + 1):
+        monkeypatch.setattr(nn.GELU, "forward", forward)
+        keys.append(key(model))
     monkeypatch.setattr(torch.Tensor, "twice", lambda self: self * 2, raising=False)
     keys.append(key(model))
-    assert len(set(keys)) == 4
+    assert len(set(keys)) == 5
     monkeypatch.undo()
     assert key(model) == keys[0]
 

@@ -7,6 +7,8 @@ shows whether each arrives.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,8 @@ WAYS = """
 
     GLOBAL = <1>
     NESTED = {"a": [{"b": (<2>,)}]}
-    TENSOR = torch.tensor(<3>.0)
-    ARRAY = np.array([<4>.0])
+    TENSOR = torch.tensor(float(<3>))
+    ARRAY = np.array([float(<4>)])
     FUNCTIONS = {"key": lambda x: x + <5>}
     PARTIAL = functools.partial(lambda by, x: x + by, <6>)
     Tuple = collections.namedtuple("Tuple", "n")
@@ -132,9 +134,9 @@ WAYS = """
         def forward(self, x):
             return x + <31>
 
-    class Chosen:
-        def choose_this(self, x):
-            return x + <32>
+    class Made:
+        def __init__(self):
+            self.n = <32>
 
     def make_closure(n):
         def closure(x):
@@ -154,13 +156,15 @@ WAYS = """
             self.derived = Derived()
             self.child = nn.Sequential(Activation())
             self.loose = [Activation()]
-            self.constant = torch.full((1,), <36>.0)
-            self.choice = "this"
+            self.constant = torch.full((1,), float(<36>))
             self.options = {"set": {<37>}, "bytes": bytes([<38> % 100])}
             self.bound = self.method_in_attribute
             self.child.register_forward_hook(lambda module, args, result: result + <39>)
             self.register_forward_pre_hook(self.before)
             self.register_buffer("buffer", torch.zeros(1))
+
+        def named_in_a_text(self, x):
+            return x + <54>
 
         def before(self, module, args):
             return (args[0] + <40>,)
@@ -182,7 +186,7 @@ WAYS = """
                 x = x + n
             x = defaults(x) + next(generator()) + remembered(1)
             x = self.loose[0](self.child(Own.apply(x)))
-            x = getattr(Chosen(), "choose_" + self.choice)(x)
+            x = getattr(self, "named_in_a_text")(x) + Made().n
             x = CLOSURE(x) + self.by_class + self.attribute + self.constant
             x = x + sum(self.options["set"]) + self.options["bytes"][0]
             x = self.bound(x) + default + constants.MODULE + FROM_IMPORT + renamed(1)
@@ -208,13 +212,19 @@ CONSTANTS = """
     def helper(n):
         return n * <52>
 """
-COUNT = 53
+COUNT = 54
 #: 46 is a number whose digits count, and must have zeros to count.
 START = {number: 1000 * number for number in range(1, COUNT + 1)}
 
 
-def filled(text: str, numbers: dict[int, int]) -> str:
+def in_place(text: str, numbers: dict[int, int]) -> str:
     return re.sub(r"<(\d+)>", lambda match: str(numbers[int(match[1])]), text)
+
+
+def through_globals(text: str, numbers: dict[int, int]) -> str:
+    """The same numbers, but in code only by name, so that they count only if code is followed."""
+    globals_ = "".join(f"    N{number} = {value}\n" for number, value in numbers.items())
+    return globals_ + re.sub(r"<(\d+)>", r"N\1", text)
 
 
 def computed(model: Any) -> list[float]:
@@ -229,34 +239,32 @@ def computed(model: Any) -> list[float]:
 class Ways(Program):
     """The program above with given numbers."""
 
+    def __init__(self, folder: Path, fill: Callable[[str, dict[int, int]], str]) -> None:
+        super().__init__(folder)
+        self._fill = fill
+        self.start = self.result(START)
+
     def result(self, numbers: dict[int, int]) -> tuple[list[float], str]:
         self.files = {
-            "main_model": filled(WAYS, numbers),
-            "constants": filled(CONSTANTS, numbers),
+            "main_model": self._fill(WAYS, numbers),
+            "constants": self._fill(CONSTANTS, numbers),
         }
         results: list[list[float]] = []
         key = self.key(lambda main: results.append(computed(main.Model())))
         return results[0], key
 
 
-@pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
-    return Ways(tmp_path_factory.mktemp("ways"))
+@pytest.fixture(scope="module", params=[in_place, through_globals])
+def ways(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ways:
+    return Ways(tmp_path_factory.mktemp("ways"), request.param)
 
 
-@pytest.fixture(scope="module")
-def start(ways: Ways) -> tuple[list[float], str]:
-    return ways.result(START)
-
-
-def test_nothing_changed_changes_nothing(ways: Ways, start: tuple[list[float], str]) -> None:
-    assert ways.result(START) == start
+def test_nothing_changed_changes_nothing(ways: Ways) -> None:
+    assert ways.result(START) == ways.start
 
 
 @pytest.mark.parametrize("number", range(1, COUNT + 1))
-def test_a_number_that_changes_the_result_changes_the_key(
-    ways: Ways, start: tuple[list[float], str], number: int
-) -> None:
+def test_a_number_that_changes_the_result_changes_the_key(ways: Ways, number: int) -> None:
     result, key = ways.result(START | {number: START[number] + 1})
-    assert result != start[0], "the program doesn't use this number"
-    assert key != start[1]
+    assert result != ways.start[0], "the program doesn't use this number"
+    assert key != ways.start[1]

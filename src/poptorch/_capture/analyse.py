@@ -111,6 +111,8 @@ def name_tensors(program: Program) -> dict[str, str]:
             names[f"{prefix}{path}/{node.name}:0"] = node.name
     if program.loss_node is not None:
         names["loss"] = program.loss_node
+    if program.loss_scaling is not None:
+        names["finalLossScale"] = "loss_scaling"
     for name in program.trained:
         names[f"Gradient___{name}"] = f"gradient:{name}"
         names[f"UpdatedVar___{name}"] = f"updated:{name}"

@@ -178,10 +178,36 @@ def _random_(
     return tensor.copy_(torch.randint(low, high, tensor.shape, generator=generator))
 
 
+def _norm_arguments(
+    features: torch.Tensor,
+    mean: Any,
+    variance: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *rest: Any,
+    **named: Any,
+) -> list[Any]:
+    """Half features may come with float32 statistics; torch then wants float32 weights too."""
+    if isinstance(mean, torch.Tensor) and mean.dtype == torch.float32:
+        weight, bias = _as_float(weight), _as_float(bias)
+    names = ("training", "momentum", "eps")
+    defaults = dict(zip(names, (False, 0.1, 1e-5), strict=True))
+    given = dict(zip(names, rest, strict=False))
+    return [features, mean, variance, weight, bias, *{**defaults, **given, **named}.values()]
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    if num_classes < 0:
+        raise createPoptorchError("OneHot num classes must be specified and must be constant.")
+    return torch.nn.functional.one_hot(tensor, num_classes)
+
+
+RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
 #: Functions that need another form to be captured.
 REPLACED: dict[str, Callable[..., Any]] = {
     "bincount": _bincount,
     "ctc_loss": ctc_loss,
+    "one_hot": _one_hot,
     "random_": _random_,
 }
 
@@ -251,9 +277,13 @@ class ForwardRules(TorchFunctionMode):
     def _call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The function itself; half and float32 that torch refuses to mix meet in float32."""
         name = getattr(func, "__name__", "")
-        if name == "batch_norm" and self._device.type == "cuda":
+        if name == "batch_norm":
             # cuDNN's own operator hides that it writes the running statistics.
             with torch.backends.cudnn.flags(enabled=False):
+                return func(*_norm_arguments(*args, **kwargs))
+        if name in RECURRENT:
+            # The CPU library's fused layers keep a hidden workspace, which a graph can't carry.
+            with torch.backends.mkldnn.flags(enabled=False):
                 return func(*args, **kwargs)
         if name not in ONE_TYPE or not _mixed(args, kwargs):
             try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
 from .. import _context
@@ -82,10 +82,10 @@ def capture(source: Source) -> tuple[Program, Any]:
         named = dict(zip(parameters, tensors, strict=False))
         return _run(source, state, found, named, scale, kept)
 
-    with _lent(source.model, _slots(source, parameters, buffers)), explained(source.model):
-        # Entered first, so that what forward makes out of nothing is fake too, yet recorded.
-        with fakes:
-            traced = make_fx(step)(*flat)
+    lent = _lent(source.model, _slots(source, parameters, buffers))
+    # `fakes` is entered before the tracer, so that what forward makes out of nothing is fake too.
+    with lent, explained(source.model), fakes:
+        traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
     specs = [
@@ -158,7 +158,7 @@ def _run(
         stack.enter_context(rules)
         found.result = source.model(*args, **kwargs)
     stamper.stamp()
-    _require_blocks(tracer.graph)
+    _require_blocks(tracer, flatten(found.result))
     found.plain_autograd = not (rules.switched_gradients or watch)
     outputs = [_narrowed(tensor) for tensor in flatten(found.result)]
     found.outputs = [_fresh(tensor, kept) for tensor in outputs]
@@ -172,10 +172,12 @@ def _run(
     return [tensor.detach() for tensor in found.outputs] + gradients
 
 
-def _require_blocks(graph: Graph) -> None:
-    """Every op belongs to a block once the model has scoped blocks."""
-    for node in graph.nodes:
-        if node.users:
+def _require_blocks(tracer: Any, results: list[torch.Tensor]) -> None:
+    """Every op that matters belongs to a block once the model has scoped blocks."""
+    slots = [get_proxy_slot(result, tracer, default=None) for result in results]
+    returned = {slot.proxy.node for slot in slots if slot is not None}
+    for node in tracer.graph.nodes:
+        if node.users or node in returned:
             require_block(Place(ipu=node.meta.get("softipu", {}).get("ipu")))
 
 

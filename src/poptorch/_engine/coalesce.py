@@ -80,9 +80,8 @@ def coalesced(
         return _mapped(program, forward, tensors, 1.0 / size if mean else 1.0, replicas)
 
     try:
-        with torch.enable_grad(), _no_slow_rules():
-            with fakes:
-                graph = make_fx(run)(*flat)
+        with torch.enable_grad(), _no_slow_rules(), fakes:
+            graph = make_fx(run)(*flat)
     except (RuntimeError, NotImplementedError, ValueError) as error:
         raise CannotCoalesce(str(error).split("\n")[0]) from error
     graph.graph.set_codegen(torch.fx.graph.CodeGen())

@@ -18,6 +18,7 @@ class Plan:
     anchors: tuple[Output, ...] = ()
     mean: bool = True
     sharded: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    checks_floats: bool = False
 
     @property
     def collected(self) -> tuple[Output, ...]:

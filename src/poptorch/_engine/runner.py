@@ -54,7 +54,7 @@ class Runner:
                 self._collect(parts, self.tuner.run(chosen, chunk), start)
                 start += size
         joined = [
-            output.join(kept, batching)
+            output.join(kept, batching) if kept else torch.empty(0, device=device)
             for output, kept in zip(self.plan.collected, parts, strict=True)
         ]
         return joined if device.type == "cpu" else [tensor.cpu() for tensor in joined]

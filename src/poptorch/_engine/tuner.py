@@ -21,7 +21,7 @@ from .compiled import CannotCompile
 from .freeze import CannotFreeze, Frozen, freeze
 from .memory import DeviceMemory
 from .plan import Plan
-from .variants import Coalesced, Loop, Variant, compiled_form
+from .variants import Coalesced, Loop, Variant, checked, compiled_form
 
 REFUSALS = (CannotCoalesce, CannotCompile, CannotFreeze)
 _TRIALS = 5
@@ -67,7 +67,9 @@ class Tuner:
     def __init__(self, plan: Plan, memory: DeviceMemory, capture_seconds: float) -> None:
         self._plan = plan
         self._memory = memory
-        self._loop = _Measured(Loop(plan, memory))
+        self._loop = _Measured(
+            checked(Loop(plan, memory)) if plan.checks_floats else Loop(plan, memory)
+        )
         self._best = self._loop
         self._rival: _Measured | None = None
         self._spent = 0.0
@@ -76,7 +78,7 @@ class Tuner:
         self._ideas = self._plan_ideas(capture_seconds)
 
     def _plan_ideas(self, capture_seconds: float) -> list[_Idea]:
-        if settings.get("SOFTIPU_DETERMINISTIC"):
+        if settings.get("SOFTIPU_DETERMINISTIC") or self._plan.checks_floats:
             return []
         plan, memory = self._plan, self._memory
         many = plan.batching.runs > 1 and not plan.sharded

@@ -13,6 +13,7 @@ import torch
 
 from .._capture import Program
 from ..optim._layout import UPDATE_FACTOR
+from .checked import Checked
 from .coalesce import coalesced
 from .compiled import CannotCompile, CompiledOnce
 from .memory import DeviceMemory
@@ -152,6 +153,14 @@ class Coalesced:
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         return self.whole(*_arguments(self.plan.program, self._memory, inputs))
+
+
+def checked(loop: Loop) -> Loop:
+    """The loop with every number looked at: slow, to find where the first bad one comes from."""
+    loop.name = "checked loop"
+    loop.whole = Checked(loop.graph)
+    loop.micro = Checked(loop.plan.program.micro)
+    return loop
 
 
 def compiled_form(base: Variant) -> Variant:

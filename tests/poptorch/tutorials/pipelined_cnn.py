@@ -51,7 +51,7 @@ STRATEGIES = {
         poptorch.Stage("B3").ipu(2),
         poptorch.Stage("B4").ipu(3),
     ),
-    "sharded": lambda: poptorch.ShardedExecution(poptorch.AutoStage.AutoIncrement),
+    "sharded": lambda: poptorch.ShardedExecution("B1", "B2", "B3", "B4"),
 }
 
 

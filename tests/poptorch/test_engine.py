@@ -1,0 +1,276 @@
+"""Running: random numbers of the device, and variants that come and go without anyone noticing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from executor_support import (
+    Loop,
+    Net,
+    Norm,
+    Shape,
+    batch,
+    quiet,
+    returned,
+    same,
+    same_weights,
+    seeded,
+)
+from torch import nn
+
+import poptorch
+from poptorch._engine import compiled as compiling
+from poptorch._engine import tuner as tuning
+
+
+class Noisy(nn.Module):
+    """Dropout in front of a layer, with its mask among the outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        mask = nn.functional.dropout(torch.ones_like(x), 0.5)
+        out = self.fc(x * mask)
+        return mask, nn.functional.mse_loss(out, target)
+
+
+def noisy(seed: int | None = 3, shape: Shape | None = None) -> poptorch.PoplarExecutor:
+    options = (shape or Shape(4, iterations=2)).options(mode=poptorch.OutputMode.All)
+    if seed is not None:
+        options.randomSeed(seed)
+    return poptorch.inferenceModel(seeded(Noisy), options)
+
+
+# --- random numbers ------------------------------------------------------------------------------
+
+
+def test_a_seed_makes_random_numbers_repeat_and_another_seed_others() -> None:
+    inputs = batch(8)
+    first, second = noisy(), noisy()
+    masks = [first(*inputs)[0] for _ in range(3)]
+    assert all(torch.equal(second(*inputs)[0], mask) for mask in masks)
+    assert not torch.equal(masks[0], masks[1]), "each call draws anew"
+    assert not torch.equal(masks[0][:4], masks[0][4:]), "so does each micro-batch"
+    assert not torch.equal(noisy(4)(*inputs)[0], masks[0])
+
+
+def test_the_hosts_generator_neither_matters_nor_moves() -> None:
+    inputs = batch(8)
+    results = []
+    for seed in (1, 2):
+        executor = noisy()
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        results.append(executor(*inputs)[0])
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(results[0], results[1])
+
+
+def test_the_random_state_can_be_read_and_set() -> None:
+    inputs = batch(8)
+    executor = noisy()
+    with pytest.raises(poptorch.Error, match="not been compiled"):
+        _ = executor.rng_state
+    executor(*inputs)
+    state = executor.rng_state
+    assert json.loads(json.dumps(state)) == state
+    expected = [executor(*inputs)[0] for _ in range(2)]
+    executor.rng_state = state
+    assert torch.equal(executor(*inputs)[0], expected[0])
+    other = noisy(99)
+    other.compile(*inputs)
+    other.rng_state = state
+    assert torch.equal(other(*inputs)[0], expected[0])
+    other.rng_state = [3]
+    assert torch.equal(other(*inputs)[0], noisy()(*inputs)[0]), "a seed alone starts afresh"
+    for nonsense in ([], [1, 2, 3]):
+        with pytest.raises(poptorch.Error, match="Invalid rng_state"):
+            other.rng_state = nonsense
+
+
+def test_random_numbers_continue_across_detaching() -> None:
+    inputs = batch(8)
+    disturbed, plain = noisy(), noisy()
+    for _ in range(3):
+        assert torch.equal(disturbed(*inputs)[0], plain(*inputs)[0])
+        disturbed.detachFromDevice()
+
+
+def test_gradients_use_the_mask_that_forward_drew() -> None:
+    model = seeded(Noisy)
+    shape = Shape(4, accumulation=2)
+    options = shape.options(mode=poptorch.OutputMode.All).randomSeed(5)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    trained = poptorch.trainingModel(model, options, optimizer)
+    plain = seeded(Noisy)
+    x, target = batch(8)
+    masks, losses = trained(x, target)
+    for part in (slice(0, 4), slice(4, 8)):
+        out = plain.fc(x[part] * masks[part])
+        (nn.functional.mse_loss(out, target[part]) / 2).backward()
+    same(model.fc.weight, plain.fc.weight - 0.1 * plain.fc.weight.grad)
+    assert losses.shape == (2,)
+
+
+def test_random_numbers_are_the_same_in_every_process(fresh: Callable[..., Any]) -> None:
+    code = """
+        import torch, poptorch
+        options = poptorch.Options().showCompilationProgressBar(False).randomSeed(5)
+        executor = poptorch.inferenceModel(torch.nn.Dropout(0.5), options.deviceIterations(3))
+        print(executor(torch.ones(30)).tolist())
+        """
+    first, second = fresh(code, copies=2)
+    assert first.output == second.output
+    options = quiet().randomSeed(5).deviceIterations(3)
+    here = poptorch.inferenceModel(nn.Dropout(0.5), options)(torch.ones(30))
+    assert str(here.tolist()) == first.lines[-1]
+
+
+# --- variants ------------------------------------------------------------------------------------
+
+
+def tuner_of(executor: poptorch.PoplarExecutor) -> tuning.Tuner:
+    assert executor._executable is not None
+    assert executor._executable._runner is not None
+    tuner = executor._executable._runner.tuner
+    assert isinstance(tuner, tuning.Tuner)
+    return tuner
+
+
+@pytest.fixture
+def instant_compiler(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Stands in for Inductor: the compiled form is the graph itself, made at once."""
+    compiled: list[int] = []
+
+    def compile_graph(self: Any, arguments: tuple[torch.Tensor, ...]) -> Any:
+        compiled.append(len(arguments))
+        return self._graph
+
+    monkeypatch.setattr(compiling.CompiledOnce, "_compile", compile_graph)
+    monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", "0.000001")
+    return compiled
+
+
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collects the names of variants, as they do a step."""
+    names: list[str] = []
+    run = tuning.Tuner.run
+
+    def watched(self: Any, variant: Any, inputs: Any) -> Any:
+        names.append(variant.name)
+        return run(self, variant, inputs)
+
+    monkeypatch.setattr(tuning.Tuner, "run", watched)
+    return names
+
+
+def test_training_is_the_same_whichever_variants_take_turns(
+    instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tried(monkeypatch)
+    model = seeded(Norm)
+    shape = Shape(3, iterations=2, accumulation=2)
+    loop = Loop(model, shape, lr=0.05)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.05)
+    trained = poptorch.trainingModel(model, shape.options(), optimizer)
+    for call in range(20):
+        inputs = batch(shape.host, call)
+        outputs, turns = trained(*inputs), loop.train(*inputs)
+        same(outputs[1], returned(turns, 1, poptorch.OutputMode.Final))
+    same_weights(model, loop.model)
+    assert {"loop", "coalesced"} < set(names)
+    assert any(name.startswith("compiled") for name in names)
+    assert instant_compiler
+    assert tuner_of(trained).settled
+    assert tuner_of(trained).refused == {}
+
+
+def test_inference_is_the_same_whichever_variants_take_turns(
+    instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tried(monkeypatch)
+    model = seeded(Norm).eval()
+    shape = Shape(2, iterations=3)
+    executor = poptorch.inferenceModel(model, shape.options())
+    inputs = batch(shape.host)
+    for factor in (1.0, 0.5):
+        with torch.no_grad():
+            model.fc.weight.mul_(factor)
+            model.bn.running_var.add_(1.0)
+        if executor.isCompiled():
+            executor.copyWeightsToDevice()
+        expected = torch.cat([model(*(t[i : i + 2] for t in inputs))[0] for i in (0, 2, 4)])
+        for _ in range(25):
+            same(executor(*inputs)[0], expected.detach())
+    assert len(set(names)) >= 4, names
+    assert tuner_of(executor).settled
+
+
+def test_buffers_sent_by_name_reach_every_variant() -> None:
+    model = seeded(Norm).eval()
+    options = quiet().deviceIterations(2)
+    options.updatableNamedBuffers(["bn.running_mean"])
+    executor = poptorch.inferenceModel(model, options)
+    x, target = batch(4)
+    for step in range(25):
+        if step % 5 == 4:
+            model.bn.running_mean.add_(0.5)
+            executor.copyNamedBuffersToDevice()
+        same(executor(x, target)[0], model(x, target)[0].detach())
+
+
+def test_the_deterministic_setting_pins_the_loop(
+    instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTIPU_DETERMINISTIC", "1")
+    names = tried(monkeypatch)
+    executor = poptorch.inferenceModel(seeded(Net), Shape(2, iterations=3).options())
+    for _ in range(10):
+        executor(*batch(6))
+    assert set(names) == {"loop"}
+    assert instant_compiler == []
+
+
+def test_a_graph_that_cannot_be_compiled_costs_nothing_but_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: Any, arguments: Any) -> Any:
+        raise compiling.CannotCompile("no compiler here")
+
+    monkeypatch.setattr(compiling.CompiledOnce, "_compile", fail)
+    monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", "0.000001")
+    model = seeded(Net)
+    shape = Shape(2, accumulation=2)
+    loop = Loop(model, shape)
+    trained = poptorch.trainingModel(
+        model, shape.options(), poptorch.optim.SGD(model.parameters(), lr=0.1)
+    )
+    for call in range(20):
+        trained(*batch(4, call))
+        loop.train(*batch(4, call))
+    same_weights(model, loop.model)
+    (reason,) = tuner_of(trained).refused.values()
+    assert "no compiler here" in reason
+
+
+def test_short_programs_never_pay_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = tried(monkeypatch)
+    executor = poptorch.inferenceModel(seeded(Net), quiet())
+    for _ in range(50):
+        executor(*batch(2))
+    assert not any(name.startswith("compiled") for name in names)
+
+
+@pytest.mark.parametrize("iterations", [1, 65, 130])
+def test_any_number_of_iterations_is_served(iterations: int) -> None:
+    model = seeded(Net)
+    executor = poptorch.inferenceModel(model, quiet().deviceIterations(iterations))
+    x, target = batch(iterations)
+    for _ in range(3):
+        same(executor(x, target)[0], model(x, target)[0].detach())
