@@ -16,7 +16,6 @@ from softipu.errors import UnsupportedInput
 from ._arg_parsers import flatten, rebuild
 from ._attachment import Attachment
 from ._capture import Program, Source, capture
-from ._capture.update import add_update
 from ._compile_log import forward_nodes, log_program, place_of
 from ._engine.backend import backend_device
 from ._engine.batching import Batching, Mode, Output
@@ -159,6 +158,8 @@ def _add_update(executable: Executable, job: Job) -> None:
     assert job.description is not None
     scratch = DeviceMemory(executable.memory.device)
     scratch.write_parameters({name: job.parameters[name] for name in program.trained})
+    from ._capture.update import add_update
+
     groups = [list(group) for group in job.groups]
     state = add_update(program, job.description, groups, scratch.parameters)
     executable.memory.state = {

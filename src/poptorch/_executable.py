@@ -20,6 +20,7 @@ from ._engine.backend import make_runner
 from ._engine.memory import DeviceMemory, RandomState
 from ._engine.plan import Plan
 from ._engine.runner import Runner
+from ._errors import createPoptorchError
 from ._inputs import CompiledArguments
 from ._interrupts import held_back
 from ._logging import native
@@ -72,9 +73,20 @@ class Executable:
     ) -> None:
         native.info("Writing weights from host to IPU memory.")
         program = self.program
+        self._check_shapes(parameters, buffers)
         with held_back():
             self.memory.write_parameters({s.name: parameters[s.name] for s in program.parameters})
             self.upload_buffers({s.name: buffers[s.name] for s in program.buffers})
+
+    def _check_shapes(self, *tables: Mapping[str, torch.Tensor]) -> None:
+        held = {**self.memory.buffers[0], **self.memory.parameters}
+        for name, value in ((name, value) for table in tables for name, value in table.items()):
+            if name in held and held[name].shape != value.shape:
+                raise createPoptorchError(
+                    f"Shape mismatch for {name}: the model was compiled with "
+                    f"{tuple(held[name].shape)} and now has {tuple(value.shape)}. Call destroy() "
+                    "and compile again."
+                )
 
     def upload_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
         with held_back():
@@ -143,8 +155,6 @@ class Executable:
 
 
 def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:
-    from ._errors import createPoptorchError
-
     raise createPoptorchError(
         "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a "
         "trainingModel, the backwards pass is performed automatically when invoking the model. If "

@@ -63,6 +63,7 @@ class ExecutableFiles:
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
         meta, blobs = contents(_compiled_of(compiled))
         meta["version"] = self._poptorch_version
+        meta["backend"] = compiled.memory.device.type
         meta["options"] = self._options._toState()
         if export_model:
             self.copyWeightsToHostIfNeeded()
@@ -185,6 +186,12 @@ def _opened(filename: str, version: str) -> executable.Container:
         f"PopTorch version mismatch: File was created with version: {made_by} and this is version "
         f"{version}"
     )
+    backend, here = container.meta.get("backend"), backend_device().type
+    if backend != here:
+        raise createPoptorchError(
+            f"{filename} was compiled for the backend {backend}, and this process uses {here}. Set "
+            "SOFTIPU_BACKEND, or compile and save the model anew."
+        )
     return container
 
 
@@ -222,6 +229,7 @@ def _fingerprint(job: Job, bound: Arguments) -> str:
     extra = {
         "options": job.options._toState(),
         "training": job.training,
+        "backend": backend_device().type,
         "optimiser": None if description is None else description.traceKey,
         "groups": job.groups,
         "replica_groups": {k: [str(v) for v in vs] for k, vs in (job.replica_groups or {}).items()},

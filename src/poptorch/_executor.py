@@ -17,7 +17,7 @@ import torch
 
 from softipu.errors import NoCycles
 
-from . import _latency, _printing, _weights, optim, profiling
+from . import _impl, _latency, _printing, _weights, optim, profiling
 from ._attachment import clock
 from ._compiler import Job, write_hypers
 from ._engine.memory import RandomState
@@ -129,6 +129,7 @@ class PoplarExecutor(ExecutableFiles):
         return result
 
     def _wrap(self) -> None:
+        _impl.register_live(self)
         if not self._training:
             return
         if _weights.is_wrapped(self._user_model):

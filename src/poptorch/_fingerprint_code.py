@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -48,6 +48,20 @@ _LOCALS = frozenset(
 _CALLS = frozenset(
     code for name, code in dis.opmap.items() if name in ("CALL", "CALL_FUNCTION", "PRECALL")
 )
+_PRECALL = dis.opmap.get("PRECALL", -1)
+#: What may stand between the two sides of a comparison and calls nothing.
+_HARMLESS = (
+    _LOCALS
+    | _ATTRIBUTES.keys()
+    | {
+        code
+        for name, code in dis.opmap.items()
+        if name in ("LOAD_CONST", "PUSH_NULL", "BUILD_TUPLE", "BUILD_LIST", "PRECALL")
+    }
+)
+_COMPARISONS = frozenset(
+    code for name, code in dis.opmap.items() if name in ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
+)
 _LOAD_CONST = dis.opmap["LOAD_CONST"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
@@ -69,13 +83,15 @@ class References:
 
     `uses` are global names, each with the attributes read off it at once: `a.b.c` is
     ("a", ("b", "c")). `names` are all names and identifiers in texts. `computed` says that members
-    may be reached by names that are not among them.
+    may be reached by names that are not among them, `rebuilds` that the class of an object may be
+    called.
     """
 
     uses: dict[tuple[str, tuple[str, ...]], None] = field(default_factory=dict)
     imports: list[Import] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     computed: bool = False
+    rebuilds: bool = False
 
 
 def references(code: CodeType) -> References:
@@ -98,6 +114,15 @@ def _collect(code: CodeType, found: References) -> None:
             found.computed = True
         if name == "getattr" and not _names_a_constant(code, operations, arguments, position + 1):
             found.computed = True
+        if name == "type":
+            after = _after_call_of_type(operations, position + 1)
+            found.rebuilds |= not _is_only_compared(code, operations, arguments, after)
+    if "__class__" in code.co_names:
+        for position in _places(operations, _ATTRIBUTES):
+            name = _name(code, operations, arguments, position, _ATTRIBUTES)
+            if name == "__class__":
+                after = position + 1
+                found.rebuilds |= not _is_only_compared(code, operations, arguments, after)
     if _IMPORT_NAME in operations:
         found.imports += _imports(code)
 
@@ -123,17 +148,27 @@ def _argument(operations: bytes, arguments: bytes, position: int) -> int:
     return value
 
 
-def _globals(code: CodeType, operations: bytes, arguments: bytes) -> Iterator[tuple[int, str]]:
-    """Where a global is loaded, and which. Searching bytes is ten times faster than `dis`."""
-    places = []
-    for operation in _GLOBALS:
-        position = operations.find(operation)
+def _places(operations: bytes, wanted: Iterable[int]) -> list[int]:
+    """Where any of some operations is. Searching bytes is ten times faster than `dis`."""
+    found = []
+    for operation in wanted:
+        position = operations.find(operation) if operation < 256 else -1
         while position >= 0:
-            places.append(position)
+            found.append(position)
             position = operations.find(operation, position + 1)
-    for position in sorted(places):
-        index = _argument(operations, arguments, position) >> _GLOBALS[operations[position]]
-        yield position, code.co_names[index]
+    return sorted(found)
+
+
+def _name(
+    code: CodeType, operations: bytes, arguments: bytes, position: int, bits: dict[int, int]
+) -> str:
+    return code.co_names[_argument(operations, arguments, position) >> bits[operations[position]]]
+
+
+def _globals(code: CodeType, operations: bytes, arguments: bytes) -> Iterator[tuple[int, str]]:
+    """Where a global is loaded, and which."""
+    for position in _places(operations, _GLOBALS):
+        yield position, _name(code, operations, arguments, position, _GLOBALS)
 
 
 def _following(operations: bytes, position: int) -> Iterator[int]:
@@ -146,10 +181,9 @@ def _following(operations: bytes, position: int) -> Iterator[int]:
 def _chain(code: CodeType, operations: bytes, arguments: bytes, position: int) -> Iterator[str]:
     """The attributes read one after the other from `position` on."""
     for place in _following(operations, position):
-        bits = _ATTRIBUTES.get(operations[place])
-        if bits is None:
+        if operations[place] not in _ATTRIBUTES:
             return
-        yield code.co_names[_argument(operations, arguments, place) >> bits]
+        yield _name(code, operations, arguments, place, _ATTRIBUTES)
 
 
 def _names_a_constant(code: CodeType, operations: bytes, arguments: bytes, position: int) -> bool:
@@ -169,6 +203,44 @@ def _names_a_constant(code: CodeType, operations: bytes, arguments: bytes, posit
         place, given = next(places), 3
     # As many arguments as were loaded: else `getattr` is one itself, as in `map(getattr, …)`.
     return operations[place] in _CALLS and _argument(operations, arguments, place) == given
+
+
+def _after_call_of_type(operations: bytes, position: int) -> int:
+    """The position after `type(a.b.c)`, or -1 if something else is done with `type`."""
+    places = _following(operations, position)
+    if operations[next(places)] not in _LOCALS:
+        return -1
+    for place in places:
+        if operations[place] in _CALLS:
+            if operations[place] != _PRECALL:
+                return place + 1
+        elif operations[place] not in _ATTRIBUTES:
+            return -1
+    return -1
+
+
+def _is_only_compared(code: CodeType, operations: bytes, arguments: bytes, position: int) -> bool:
+    """Whether the class loaded before `position` is not called: compared, or an attribute read.
+
+    Between it and the comparison there may be what it is compared with, as in
+    `type(x) in (list, tuple)` or `type(x) is type(y)`.
+    """
+    if position < 0:
+        return False
+    calls_of_type = 0
+    for index, place in enumerate(_following(operations, position)):
+        operation = operations[place]
+        if operation in _COMPARISONS or (operation in _ATTRIBUTES and index == 0):
+            return True
+        if operation in _GLOBALS:
+            calls_of_type += _name(code, operations, arguments, place, _GLOBALS) == "type"
+        elif operation in _CALLS and operation != _PRECALL:
+            calls_of_type -= 1
+            if calls_of_type < 0:
+                return False
+        elif operation not in _HARMLESS:
+            return False
+    return False
 
 
 def _imports(code: CodeType) -> Iterator[Import]:

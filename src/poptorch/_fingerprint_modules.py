@@ -34,7 +34,7 @@ _HOOKS = {
 #: Nothing that running a module reads.
 _IGNORED = frozenset(
     {"_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks"}
-    | {"_load_state_dict_post_hooks"}
+    | {"_load_state_dict_post_hooks", "_non_persistent_buffers_set"}
 )
 _APART = frozenset({"_parameters", "_buffers", "_modules"})
 _REMARKS = frozenset(name for names in _HOOKS.values() for name in names)

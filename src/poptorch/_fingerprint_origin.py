@@ -64,18 +64,29 @@ def library_of_file(filename: str) -> str | None:
 
 def library_of_module(name: str | None) -> str | None:
     """The library that a loaded module belongs to; None if it is the user's or not loaded."""
+    file = _file_of_module(name or "")
+    return library_of_file(file) if file is not None else None
+
+
+def is_users_module(name: str) -> bool:
+    """Whether a loaded module is outside all folders of libraries; faster than asking which one."""
+    file = _file_of_module(name) if name in sys.modules else "<frozen>"
+    return file is None or not file.startswith(("<frozen", *_STANDARD, *_SITE, *_OUR_FOLDERS))
+
+
+def _file_of_module(name: str) -> str | None:
+    """The file of a loaded module, or of the package it is in; modules in C may have none."""
     if name in sys.builtin_module_names:
-        return PYTHON
-    module = sys.modules.get(name or "")
-    # Not by `__name__`: a script is "__main__", and modules are found under several names.
-    file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        return "<frozen>"
+    module = sys.modules.get(name)
+    members = vars(module) if isinstance(module, ModuleType) else {}
+    file, spec = members.get("__file__"), members.get("__spec__")
     if isinstance(file, str):
-        return library_of_file(file)
-    spec = vars(module).get("__spec__") if isinstance(module, ModuleType) else None
+        return file
     if spec is not None and spec.origin in ("built-in", "frozen"):
-        return PYTHON
-    package, _, rest = (name or "").partition(".")
-    return library_of_module(package) if rest else None
+        return "<frozen>"
+    package, _, rest = name.partition(".")
+    return _file_of_module(package) if rest else None
 
 
 def library_of_function(function: FunctionType) -> str | None:
@@ -107,9 +118,11 @@ def version_of(package: str) -> str:
 def _content(folder: Path) -> str:
     """For a checkout, whose version stays the same while its files change."""
     digest = hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        data = file.read_bytes()
-        digest.update(f"{file.relative_to(folder)} {len(data)}\n".encode() + data)
+    for parent, _, names in sorted(os.walk(folder)):
+        for name in sorted(name for name in names if name.endswith(".py")):
+            with open(os.path.join(parent, name), "rb") as file:
+                data = file.read()
+            digest.update(f"{parent[len(str(folder)) :]}/{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
 
 
@@ -228,6 +241,12 @@ def refusal(library: str, module: str, name: str) -> str | None:
     else:
         allowed = standard in _PURE
     return None if allowed else f"{full} may depend on the world outside the process"
+
+
+def refused_parts(module: str) -> list[str]:
+    """The names of refused modules in a module."""
+    parts = [part.rstrip(".").rpartition(".") for part in _REFUSED_PARTS]
+    return [name for package, _, name in parts if package == module]
 
 
 def is_plain_data(kind: type) -> bool:

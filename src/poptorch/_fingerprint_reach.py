@@ -37,6 +37,7 @@ from ._fingerprint_origin import (
     name_of,
     reaches_computed_names,
     refusal,
+    refused_parts,
 )
 from ._fingerprint_torch import is_known_operator_library
 
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 
 #: Members that only run when a class is made or called.
 CONSTRUCTION = frozenset(
-    {"__class_getitem__", "__init__", "__init_subclass__", "__new__", "__set_name__"}
+    {"__class_getitem__", "__init__", "__init_subclass__", "__new__", "__post_init__"}
+    | {"__set_name__"}
 )
 #: Members that Python generates, or that say nothing about what instances do.
 _IGNORED = frozenset(
@@ -113,6 +115,7 @@ def _describe_users_code(walker: Walker, function: FunctionType, path: Path) -> 
     walker.put("function", code_digest(function.__code__))
     walker.names |= found.names
     walker.computed_names |= found.computed
+    walker.rebuilds |= found.rebuilds
     for root, chain in found.uses:
         _describe_use(walker, function, root, chain, path)
     for statement in found.imports:
@@ -151,7 +154,10 @@ def _member(walker: Walker, module: ModuleType, name: str, path: Path) -> Any:
     if name in members:
         return members[name]
     submodule = sys.modules.get(f"{members.get('__name__')}.{name}", _ABSENT)
-    if submodule is _ABSENT and library is None and "__getattr__" in members:
+    if submodule is _ABSENT and library is not None:
+        # Perhaps a part that the library loads when it is first used.
+        use_library(walker, library, members["__name__"], f"{name}.*", path)
+    elif submodule is _ABSENT and "__getattr__" in members:
         raise walker.refuse(path, f"{members.get('__name__')}.{name} is made by a __getattr__")
     return submodule
 
@@ -164,7 +170,7 @@ def _describe_import(
         package = str(function.__globals__.get("__package__") or "")
         name = importlib.util.resolve_name("." * statement.level + name, package)
     walker.put("import", name)
-    module = sys.modules.get(name)
+    module: Any = sys.modules.get(name)
     if not is_module(module):
         _describe_unloaded(walker, name, path)
     elif statement.members is not None:
@@ -179,8 +185,16 @@ def _describe_import(
         walker.ref(module, path / f" -> {name}")
         walker.ref(sys.modules[name.partition(".")[0]], path / f" -> {name.partition('.')[0]}")
     else:
+        _refuse_parts(walker, name, found.names, path)
         for member in sorted(found.names & vars(module).keys()):
             walker.ref(_member(walker, module, member, path), path / f" -> {name}.{member}")
+
+
+def _refuse_parts(walker: Walker, module: str, names: set[str], path: Path) -> None:
+    """Refuses the parts of a library that are named, though they may not be loaded yet."""
+    for part in refused_parts(module):
+        if part in names:
+            raise walker.refuse(path, f"may use {module}.{part}")
 
 
 def _describe_unloaded(walker: Walker, name: str, path: Path) -> None:
@@ -206,6 +220,8 @@ def use_library(walker: Walker, library: str, module: str, name: str, path: Path
         raise walker.refuse(path, reason)
     if reaches_computed_names(module, name):
         walker.computed_names = True
+    if (module, name) == ("dataclasses", "replace"):
+        walker.rebuilds = True
     walker.library(library, module if module in sys.modules else None)
 
 
@@ -254,6 +270,8 @@ def describe_module(walker: Walker, module: ModuleType, path: Path) -> None:
     if library is not None:
         walker.library(library, name)
         walker.space(f"in {name}", dict(members), path, open=False)
+        for part in refused_parts(name):
+            walker.refuse_when_named(frozenset({part}), path, f"the module {name}")
         return
     if "__getattr__" in members:
         raise walker.refuse(path, f"the module {name} makes members in a __getattr__")
@@ -280,6 +298,8 @@ def describe_class(walker: Walker, kind: type, path: Path) -> None:
         raise walker.refuse(path, f"{full_name(kind)} is compiled code of no installed library")
     if type(kind) is not type:
         walker.klass(type(kind), path / " metaclass")
+    if type in kind.__mro__:
+        walker.rebuilds = True  # a metaclass: what its methods get is a class
     for base in kind.__bases__:
         walker.klass(base, path)
     later: dict[str, Any] = {}

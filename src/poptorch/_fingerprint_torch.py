@@ -80,7 +80,7 @@ def _get(tensor: torch.Tensor, name: str) -> Any:
 
 def content_digest(tensor: torch.Tensor, path: str) -> str:
     """The values of a tensor that becomes a constant of the graph."""
-    kind = class_of(tensor)
+    kind: Any = class_of(tensor)
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ and kind not in PLAIN_TENSORS:
         raise NotFingerprintable(f"{path}: {full_name(kind)} has its values elsewhere")
     if _get(tensor, "layout") != torch.strided:
@@ -128,7 +128,7 @@ def is_known_operator_library(name: str) -> bool:
 
 def global_state() -> Iterator[str]:
     """What torch is set to that changes the graph which the same code gives."""
-    for mode in _get_current_function_mode_stack():
+    for mode in _get_current_function_mode_stack():  # type: ignore[no-untyped-call]
         if type(mode) is not DeviceContext:
             raise NotFingerprintable(
                 f"{full_name(type(mode))} is active and may change any operation"

@@ -71,6 +71,9 @@ def describe(walker: Walker, value: Any, path: Path) -> None:
         modules.describe_module(walker, value, kind, path)
     elif torch.Tensor in kind.__mro__:
         _tensor(walker, value, path)
+    elif kind in _BARE:
+        walker.put(kind.__name__)
+        _BASES[kind](walker, value, path)
     elif value is sys.stdout or value is sys.stderr:
         walker.put("stream")
     elif module_of(kind).partition(".")[0] == "numpy" and numpy.describe(walker, value, kind, path):
@@ -282,7 +285,8 @@ def _pattern(walker: Walker, value: re.Pattern[Any], path: Path) -> None:
 
 def _reduced(walker: Walker, value: Any, path: Path) -> None:
     """Immutable types in C, whose own way to be pickled says all."""
-    make, *content = type(value).__reduce__(value)
+    kind: Any = type(value)
+    make, *content = kind.__reduce__(value)
     walker.put(full_name(type(value)))
     walker.ref(tuple(content) if make is type(value) else (make, *content), path)
 
@@ -359,12 +363,13 @@ def _dict(walker: Walker, value: Any, path: Path) -> None:
 
 
 def _default_dict(walker: Walker, value: Any, path: Path) -> None:
-    walker.ref(collections.defaultdict.default_factory.__get__(value), path / ".default_factory")  # type: ignore[attr-defined]
+    kind: Any = collections.defaultdict
+    walker.ref(kind.default_factory.__get__(value), path / ".default_factory")
     _dict(walker, value, path)
 
 
 def _deque(walker: Walker, value: Any, path: Path) -> None:
-    walker.ref(collections.deque.maxlen.__get__(value), path)  # type: ignore[attr-defined]
+    walker.ref(collections.deque.maxlen.__get__(value), path)
     walker.items(collections.deque.__iter__(value), path)
 
 
@@ -434,5 +439,7 @@ _BASES: dict[type, _Writer] = {
 }
 #: Bases that `describe` looks for before these.
 _OTHER_WRITERS = frozenset({type, types.ModuleType, torch.nn.Module, torch.Tensor})
+#: Their instances have no attributes.
+_BARE = frozenset({dict, list, set, bytearray})
 #: Bases whose writers say all there is, whatever else an instance remembers.
 _COMPLETE = frozenset({enum.Enum, logging.Logger, pathlib.PurePath})

@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from ._fingerprint_origin import (
     OURS,
     PYTHON,
     NotFingerprintable,
+    is_users_module,
     library_of_module,
     loaded_modules,
     module_of,
@@ -33,6 +34,9 @@ from ._fingerprint_origin import (
     version_of,
 )
 from ._fingerprint_torch import TensorTypes
+
+#: Most of what is in a module, and nothing that a user would put into a library.
+_NO_REPLACEMENTS = frozenset({BuiltinFunctionType, ModuleType, str, tuple, list, dict, float})
 
 
 class Path:
@@ -89,6 +93,7 @@ class Walker:
         self.tensors = TensorTypes()
         self.names: set[str] = set()
         self.computed_names = False
+        self.rebuilds = False
         self._conditions: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._text: list[str] = []
         self._numbers: dict[int, int] = {}
@@ -213,6 +218,8 @@ class Walker:
         for name, member in space.members.items():
             if name not in space.followed and self._counts(space, name):
                 space.followed.add(name)
+                # Methods of a class are given the class and may call it.
+                self.rebuilds |= type(member) is classmethod and not reach.is_special(name)
                 self.put("\n", space.label, repr(name))
                 self.ref(member, space.path / f".{name}")
 
@@ -220,8 +227,7 @@ class Walker:
         if name in self.names or name in space.always:
             return True
         if name in reach.CONSTRUCTION:
-            rebuilt = space.rebuilt and not self.names.isdisjoint(("type", "__class__"))
-            return rebuilt or space.made_with in self._made
+            return space.made_with in self._made or (space.rebuilt and self.rebuilds)
         return self.computed_names and space.open
 
     def when_named(self, names: frozenset[str], action: Callable[[], None]) -> None:
@@ -273,7 +279,7 @@ class Walker:
         for key in sorted(members):
             value = members[key]
             kind = type(value)
-            if reach.is_special(key):
+            if kind in _NO_REPLACEMENTS or key[:2] == "__":
                 continue
             # Larger numbers are no flags, and some are times or process ids.
             if kind is bool or value is None or (kind is int and -256 < value < 256):
@@ -291,9 +297,7 @@ class Walker:
         owner = value if kind is type else kind
         known = self._users.get(owner)
         if known is None:
-            module = module_of(owner)
-            known = module in sys.modules and library_of_module(module) is None
-            self._users[owner] = known
+            known = self._users[owner] = is_users_module(module_of(owner))
         return known
 
     # --- results --------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from math import isfinite
 from typing import Any, NoReturn
 
 import torch
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.fx import Node
 
 from softipu.errors import ExecutableCorrupt, ExecutableForeign, ExecutableVersion, NotPortable
@@ -106,7 +105,8 @@ def _dump_description(tensor: torch.Tensor, where: str) -> dict[str, Any]:
     shape, stride = list(tensor.shape), list(tensor.stride())
     if not all(type(size) is int for size in (*shape, *stride)):
         raise NotPortable(f"{where} holds a tensor whose shape is not fixed.")
-    kind = {"dtype": name_of(tensor.dtype), "device": str(tensor.device)}
+    device = getattr(tensor, "described_device", tensor.device)
+    kind = {"dtype": name_of(tensor.dtype), "device": str(device)}
     return {"shape": shape, "stride": stride} | kind
 
 
@@ -183,11 +183,10 @@ def sizes(value: Any) -> list[int]:
 
 
 class ValueReader:
-    """Reads values; `nodes` are those that a value may refer to. Descriptions become fakes."""
+    """Reads values; `nodes` are those that a value may refer to. Descriptions give meta tensors."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
-        self._fakes = FakeTensorMode(allow_non_fake_inputs=True)
 
     def read(self, value: Any, depth: int = 0) -> Any:
         if depth > _DEEPEST:
@@ -236,7 +235,9 @@ class ValueReader:
         try:
             shape, stride = sizes(row["shape"]), sizes(row["stride"])
             meta = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-            return meta if device.type == "meta" else FakeTensor(self._fakes, meta, device)
+            # A fake tensor would know its device itself, but making the first one takes a second.
+            meta.described_device = device  # type: ignore[attr-defined]
+            return meta
         except RuntimeError as error:  # sizes that disagree or overflow, no such device
             return fail(f"there is no such tensor here: {shown(str(error))}")
 

@@ -44,20 +44,30 @@ def describe_model(model: Any, signature: Signature) -> tuple[dict[str, Any], by
     first: dict[int, str] = {}
     frozen: list[str] = []
     buffers: list[str] = []
+    passing: list[str] = []
     if isinstance(model, torch.nn.Module):
         named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         buffers = [name for name, _ in model.named_buffers()]
         first = {id(value): name for name, value in named.items()}
         tensors = {name: value.detach().contiguous() for name, value in named.items()}
         frozen = [n for n, p in model.named_parameters() if not p.requires_grad]
-        for name, value in model.named_parameters(remove_duplicate=False):
+        for name, value in (
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(remove_duplicate=False),
+        ):
             if first[id(value)] != name:
                 aliases[name] = first[id(value)]
+        passing = sorted(
+            f"{prefix}.{name}" if prefix else name
+            for prefix, module in model.named_modules()
+            for name in module._non_persistent_buffers_set
+        )
     meta = {
         "name": getattr(type(model), "_original", type(model)).__name__,
         "signature": rows,
         "order": list(tensors),
         "buffers": buffers,
+        "not_persistent": passing,
         "frozen": frozen,
         "aliases": aliases,
     }
@@ -70,18 +80,23 @@ class LoadedModel(torch.nn.Module):
     def __init__(self, meta: dict[str, Any], weights: bytes, compiled: Compiled) -> None:
         super().__init__()
         buffers, frozen = set(meta["buffers"]), set(meta["frozen"])
+        passing = set(meta["not_persistent"])
         values = from_bytes(weights)
         for name in meta["order"]:
             value = values[name]
             module, leaf = self._home(name)
             if name in buffers:
-                module.register_buffer(leaf, value)
+                module.register_buffer(leaf, value, persistent=name not in passing)
             else:
                 module.register_parameter(leaf, torch.nn.Parameter(value, name not in frozen))
         for alias, original in meta["aliases"].items():
             module, leaf = self._home(alias)
             source, source_leaf = self._home(original)
-            module.register_parameter(leaf, source._parameters[source_leaf])
+            if original in buffers:
+                shared = source._buffers[source_leaf]
+                module.register_buffer(leaf, shared, persistent=alias not in passing)
+            else:
+                module.register_parameter(leaf, source._parameters[source_leaf])
         self._compiled = compiled
         self.title = str(meta["name"])
         self.forward_signature = _signature(meta["signature"])

@@ -235,7 +235,8 @@ ROWS: tuple[Row, ...] = (
     _row("enableProfiling", Param("profile_dir", optional(text), None),
          key="engineOptions", where="popart", write=_profiling,
          meaning="Write a profiling report to a directory (default: the current one). Entries of "
-                 "POPLAR_ENGINE_OPTIONS win."),
+                 "POPLAR_ENGINE_OPTIONS win.",
+         support="ignored, warned once"),
     _kept("updatableNamedBuffers", Param("buffers", names), UNSET,
           "Names of the buffers that copyNamedBuffersToDevice() updates.",
           key="updatableNamedBuffers", where="popart"),

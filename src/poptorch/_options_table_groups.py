@@ -163,7 +163,7 @@ PRECISION: tuple[Row, ...] = (
                 "enableFloatingPointChecks", "used",
                 "Whether infinities and NaN that appear in a computation are an error."),
     _popart_row("Precision", "enableStochasticRounding", Param("enabled", flag),
-                "enableStochasticRounding", "used",
+                "enableStochasticRounding", "ignored, warned once",
                 "Whether results in half precision are rounded up or down at random, right on "
                 "average."),
     Row("Precision", "setPartialsType", (Param("dtype", _partials),),

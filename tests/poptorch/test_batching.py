@@ -111,3 +111,22 @@ def test_batch_norm_sees_one_micro_batch_and_keeps_the_first_replicas_statistics
         outputs, turns = trained(*inputs), loop.train(*inputs)
         same(outputs[0], returned(turns, 0, poptorch.OutputMode.Final))
     same_weights(model, loop.model)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+@pytest.mark.parametrize("mode", ["All", "EveryN", "Final", "Sum"])
+def test_every_output_mode_with_several_replicas_and_iterations(
+    mode: str, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTIPU_DETERMINISTIC", "1")
+    chosen = poptorch.OutputMode[mode]
+    shape = Shape(2, iterations=4, replicas=2)
+    model = seeded(Net)
+    loop = Loop(model, shape, lr=0.01)
+    options = shape.options(mode=chosen, period=2)
+    wrap = poptorch.trainingModel if training else poptorch.inferenceModel
+    inputs = batch(shape.host)
+    outputs = wrap(model, options)(*inputs)
+    turns = loop.train(*inputs) if training else loop.infer(*inputs)
+    for index in range(2):
+        same(outputs[index], returned(turns, index, chosen, 2))

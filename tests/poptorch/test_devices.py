@@ -233,7 +233,8 @@ def test_a_forked_child_gives_nothing_back(fresh: Callable[..., Any]) -> None:
         from softipu import devices
         options = poptorch.Options().showCompilationProgressBar(False)
         executor = poptorch.inferenceModel(torch.nn.Linear(3, 2), options)
-        executor(torch.ones(1, 3))
+        for _ in range(3):
+            executor(torch.ones(1, 3))
         if os.fork() == 0:
             del executor
             gc.collect()

@@ -109,7 +109,8 @@ def test_python_that_depends_on_values_is_an_error_that_names_the_line(
 def test_the_same_inside_a_module_leaves_its_weights_and_slots_alone() -> None:
     model = Layer(lambda out, target: branch(out))
     plain = dict(model.named_parameters())
-    with pytest.raises(poptorch.Error, match="Layer.forward needs the value"):
+    deepest = "Layer.forward needs the value.* in branch: `if x.sum"
+    with pytest.raises(poptorch.Error, match=deepest):
         infer(model)(*batch(2))
     assert all(parameter is plain[name] for name, parameter in model.named_parameters())
     assert model(*batch(2)).shape == (2, 2)
@@ -363,11 +364,11 @@ def test_ctrl_c_waits_for_the_end_of_a_step() -> None:
     timer = threading.Timer(0.002, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        collections.deque((trained(x, target) for _ in range(1000)), maxlen=0)
+        collections.deque((trained(x, target) for _ in range(30)), maxlen=0)
     timer.join()
     assert signal.getsignal(signal.SIGINT) is handler
     reached = model.fc.weight.detach().clone()
-    for _ in range(1000):
+    for _ in range(30):
         for start in range(0, shape.host, 2):
             loop.train(x[start : start + 2], target[start : start + 2])
             if torch.allclose(loop.model.fc.weight, reached, rtol=1e-5, atol=1e-6):

@@ -112,6 +112,31 @@ def test_a_loaded_model_can_be_called_on_the_host_and_saved_again(tmp_path: Path
     same(poptorch.load(str(second))(X, TARGET)[0], loaded(X, TARGET)[0])
 
 
+def test_a_loaded_model_has_the_parameters_and_buffers_of_the_original(tmp_path: Path) -> None:
+    class Shares(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.again = self.fc
+            self.register_buffer("shift", torch.ones(2))
+            self.inner = torch.nn.Module()
+            self.inner.register_buffer("same", self.shift)
+            self.inner.register_buffer("passing", torch.ones(1), persistent=False)
+            self.inner.tied = self.fc.weight
+            self.fc.bias.requires_grad_(False)
+
+        def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+            return super().forward(x + self.inner.passing, target - self.inner.same)
+
+    model = infers(tmp_path / "model", Shares())
+    loaded = poptorch.load(str(tmp_path / "model"))
+    assert loaded.model.state_dict().keys() == model.state_dict().keys()
+    assert loaded.model.inner.tied is loaded.model.fc.weight
+    assert loaded.model.inner.same is loaded.model.shift
+    assert not loaded.model.fc.bias.requires_grad
+    loaded.load_state_dict(model.state_dict())
+    same(loaded(X, TARGET)[0], model(X, TARGET)[0].detach())
+
+
 def test_load_executable_takes_the_place_of_compiling(tmp_path: Path, captures: list[str]) -> None:
     path = tmp_path / "only"
     infers(path, export_model=False)
@@ -285,6 +310,14 @@ def test_an_executable_of_another_version_names_both(tmp_path: Path) -> None:
     executor = poptorch.inferenceModel(seeded(Net), quiet().deviceIterations(2))
     with pytest.raises(poptorch.Error, match=text):
         executor.loadExecutable(str(path))
+
+
+def test_an_executable_for_another_backend_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    infers(path)
+    rewritten(path, lambda meta, blobs: meta.update(backend="cuda"))
+    with pytest.raises(poptorch.Error, match="for the backend cuda.*SOFTIPU_BACKEND"):
+        poptorch.load(str(path))
 
 
 @pytest.mark.parametrize("part", ["specs", "batching", "structure", "positional", "program"])

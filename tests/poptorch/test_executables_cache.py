@@ -12,6 +12,7 @@ import torch
 from executor_support import Loop, Net, Norm, Shape, batch, quiet, same, same_weights, seeded
 
 import poptorch
+from poptorch import _executables
 from poptorch._program_file import PRODUCER
 from softipu import executable
 
@@ -135,6 +136,16 @@ def test_what_changes_the_program_misses(
     assert len(captures) == 1
     change()
     assert len(captures) == 2
+
+
+def test_each_backend_has_entries_of_its_own(
+    cache: Path, captures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poptorch.inferenceModel(seeded(Net), quiet())(*batch(2))
+    monkeypatch.setattr(_executables, "backend_device", lambda: torch.device("cuda"))
+    monkeypatch.setattr(_executables, "compile_model", lambda job, bound: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        poptorch.inferenceModel(seeded(Net), quiet())(*batch(2))
 
 
 def test_python_that_the_model_calls_is_part_of_the_key(cache: Path, captures: list[str]) -> None:

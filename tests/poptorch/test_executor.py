@@ -271,6 +271,7 @@ def test_cycles_are_not_made_up() -> None:
 # --- optimisers ----------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_schedule_of_learning_rates_needs_no_second_capture(captures: list[str]) -> None:
     model = seeded(Net)
     loop = Loop(model, Shape(), lr=0.2, momentum=0.9)

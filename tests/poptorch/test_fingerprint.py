@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,59 @@ def test_base_classes_in_other_files_are_followed(program: Program) -> None:
     before = program.key()
     program.edit("deeper", "x + 7", "x + 8")
     assert program.key() != before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "Box()",
+        "KINDS[0]()",
+        "type(box)()",
+        "box.__class__()",
+        "box.again()",
+        "Box.make()",
+        "dataclasses.replace(box)",
+    ],
+)
+def test_constructors_count_if_an_object_may_be_made(program: Program, call: str) -> None:
+    program.files["main_model"] = f"""
+        import dataclasses, deeper
+        @dataclasses.dataclass
+        class Box:
+            n: int = 1
+            def __post_init__(self):
+                self.n = deeper.last(self.n)
+            @classmethod
+            def make(cls):
+                return cls()
+            def again(self):
+                kind = self.__class__
+                return kind()
+        KINDS = [Box]
+        box = Box()
+        def model(x):
+            return x * {call}.n
+    """
+    before = program.key()
+    program.edit("deeper", "x + 7", "x - -7")
+    assert program.key() != before
+
+
+def test_constructors_do_not_count_if_no_object_is_made(program: Program) -> None:
+    program.files["main_model"] = """
+        import dataclasses, deeper
+        @dataclasses.dataclass
+        class Box:
+            n: int = 1
+            def __post_init__(self):
+                self.n = deeper.last(self.n)
+        box = Box()
+        def model(x):
+            return x * box.n
+    """
+    before = program.key()
+    program.edit("deeper", "x + 7", "x - -7")
+    assert program.key() == before
 
 
 def test_methods_that_a_library_calls_are_followed(program: Program) -> None:
@@ -421,12 +475,37 @@ class Bert(nn.Module):
         return self.head(x)
 
 
-def test_large_models_take_well_under_a_second(capsys: pytest.CaptureFixture[str]) -> None:
-    model = Bert(24, 64, 4)
-    key(model)
-    start = time.perf_counter()
-    key(model)
-    seconds = time.perf_counter() - start
+def resnet50() -> nn.Module:
+    """torchvision's. Beside a torch that it wasn't built for it lacks two operators."""
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        for name in ("nms", "qnms"):
+            OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        import torchvision
+    model: nn.Module = torchvision.models.resnet50()
+    return model
+
+
+#: Definitions last as long as this does.
+OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+
+
+@pytest.mark.parametrize("make", [resnet50, lambda: Bert(24, 64, 4)], ids=["resnet", "bert"])
+def test_large_models_take_well_under_a_second(
+    make: Callable[[], nn.Module], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make()
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        key(model)
+        times.append(1000 * (time.perf_counter() - start))
     with capsys.disabled():
-        print(f" [{len(list(model.modules()))} modules: {1000 * seconds:.0f} ms]", end="")
-    assert seconds < 1
+        count = len(list(model.modules()))
+        print(f" [{count} modules: {times[0]:.0f} ms, then {times[1]:.0f} ms]", end="")
+    assert times[1] < 1000

@@ -100,6 +100,28 @@ def test_names_that_are_computed_are_noticed(function: Any, computed: bool) -> N
     assert references(function.__code__).computed is computed
 
 
+@pytest.mark.parametrize(
+    ("function", "rebuilds"),
+    [
+        (lambda x: type(x) is int, False),
+        (lambda x: type(x) in (int, float), False),
+        (lambda x, y: type(x.a) == type(y.b), False),  # noqa: E721
+        (lambda x, y: x.__class__ is y.__class__, False),
+        (lambda x, y: type(x).__name__ == y, False),
+        (lambda x, y: x.__class__.__name__ == y.a, False),
+        (lambda x: type(x)(1), True),
+        (lambda x: x.__class__(x.a), True),
+        (lambda x: type(x)(x) is int, True),
+        (lambda x: x.__class__() == 1, True),
+        (lambda x, y: [type(x), y], True),
+        (lambda x, y: type(x) or y, True),
+        (lambda x: x.a == 1, False),
+    ],
+)
+def test_classes_that_may_be_called_are_noticed(function: Any, rebuilds: bool) -> None:
+    assert references(function.__code__).rebuilds is rebuilds
+
+
 def test_code_is_told_apart_by_what_it_does() -> None:
     def digest(text: str) -> str:
         scope: dict[str, Any] = {}

@@ -7,11 +7,13 @@ import logging
 import os
 import pathlib
 import queue
+import sys
 import threading
 import time
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fingerprint_support import INPUT, Plain, holding, key, reason
@@ -121,6 +123,30 @@ FILE = pathlib.Path("mode")
     ],
 )
 def test_code_that_depends_on_the_world_outside_is_refused(function: Any) -> None:
+    assert reason(function).startswith("model")
+
+
+def draws_a_number_by_name(x: Any) -> Any:
+    return x * np.random.rand()
+
+
+def passes_a_library_on(x: Any) -> Any:
+    return draws_from(np, x)
+
+
+def draws_from(library: Any, x: Any) -> Any:
+    return x * library.random.rand()
+
+
+@pytest.mark.parametrize(
+    "function", [draws_a_number_by_name, draws_a_number_from_numpy, passes_a_library_on]
+)
+def test_parts_of_a_library_that_are_not_loaded_are_refused_too(
+    function: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("numpy.random")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(np, "random")
     assert reason(function).startswith("model")
 
 

@@ -223,8 +223,9 @@ def in_place(text: str, numbers: dict[int, int]) -> str:
 
 def through_globals(text: str, numbers: dict[int, int]) -> str:
     """The same numbers, but in code only by name, so that they count only if code is followed."""
-    globals_ = "".join(f"    N{number} = {value}\n" for number, value in numbers.items())
-    return globals_ + re.sub(r"<(\d+)>", r"N\1", text)
+    used = sorted(set(re.findall(r"<(\d+)>", text)))
+    definitions = "".join(f"    N{number} = {numbers[int(number)]}\n" for number in used)
+    return definitions + re.sub(r"<(\d+)>", r"N\1", text)
 
 
 def computed(model: Any) -> list[float]:

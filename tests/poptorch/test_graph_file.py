@@ -129,8 +129,8 @@ def test_nodes_come_back_with_names_notes_and_descriptions(make):
         assert mine.meta["softipu"] == theirs.meta["softipu"]
         assert mine.meta["forward"] is theirs.meta["forward"]
         for new, old in zip(_tensors(mine), _tensors(theirs), strict=True):
-            for fact in ("shape", "dtype", "device"):
-                assert getattr(new, fact) == getattr(old, fact)
+            assert (new.shape, new.dtype) == (old.shape, old.dtype)
+            assert new.described_device == old.device
             assert new.stride() == old.stride()
 
 
@@ -144,15 +144,6 @@ def _tensors(node: Any) -> list[torch.Tensor]:
 def test_the_same_graph_gives_the_same_text(make):
     text, tensors = _graph_file.dump(make().gm)
     assert text == _graph_file.dump(_graph_file.load(text, tensors))[0]
-
-
-def test_fake_values_that_come_back_can_be_computed_with():
-    back = round_trip(mlp().gm)
-    values = {node.name: node.meta["val"] for node in back.graph.nodes if "val" in node.meta}
-    first, second = list(values.values())[:2]
-    assert first.fake_mode is second.fake_mode
-    with first.fake_mode:
-        assert (first.sum() + second.sum()).shape == ()
 
 
 def test_a_graph_survives_a_container(tmp_path):

@@ -261,6 +261,17 @@ def test_copies_pickles_and_state_dicts_contain_no_wrapped_class() -> None:
     assert model.fc.weight.abs().sum() > 0, "a copy has memory of its own"
 
 
+def test_a_module_that_changed_shape_since_is_refused_and_the_device_stays_as_it_was() -> None:
+    model = seeded(Net)
+    executor = poptorch.inferenceModel(model, quiet())
+    x, target = batch(2)
+    before = executor(x, target)[0]
+    model.fc = torch.nn.Linear(3, 4)
+    with pytest.raises(poptorch.Error, match="Shape mismatch for fc.weight.*destroy"):
+        executor.copyWeightsToDevice()
+    same(executor(x, target)[0], before)
+
+
 class Tied(torch.nn.Module):
     """One weight under two names, a frozen layer, and a layer outside the optimiser."""
 
@@ -303,72 +314,6 @@ def test_parameters_outside_the_optimiser_are_not_trained() -> None:
     poptorch.trainingModel(model, quiet(), optimizer)(*batch(2))
     assert torch.equal(model.first.weight, before)
     assert not torch.equal(model.head.weight, head)
-
-
-class Counter(torch.nn.Module):
-    """Buffers that `forward` writes, and one that it only reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = torch.nn.Linear(3, 2)
-        self.register_buffer("seen", torch.zeros(()))
-        self.register_buffer("total", torch.zeros(3))
-        self.register_buffer("scale", torch.full((), 2.0), persistent=False)
-
-    def forward(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        self.seen += 1
-        self.total.add_(x.sum(0))
-        out = self.fc(x) * self.scale
-        return out, self.total, torch.nn.functional.mse_loss(out, target)
-
-
-def test_buffers_that_forward_writes_come_back_with_the_weights() -> None:
-    model = seeded(Counter)
-    shape = Shape(2, iterations=3, accumulation=2)
-    loop = Loop(model, shape)
-    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
-    trained = poptorch.trainingModel(model, shape.options(), optimizer)
-    copies = Copies(trained)
-    for step in range(2):
-        trained(*batch(shape.host, step))
-        loop.train(*batch(shape.host, step))
-    assert copies.taken()[0] == 0
-    assert model.seen == 12
-    assert copies.taken()[0] == 1
-    same_weights(model, loop.model)
-
-
-def test_an_output_that_is_a_buffer_is_a_value_and_not_a_window() -> None:
-    model = seeded(Counter)
-    executor = poptorch.inferenceModel(model, quiet())
-    x, target = batch(2)
-    first = executor(x, target)[1]
-    kept = first.clone()
-    executor(x, target)
-    assert torch.equal(first, kept), "the next call must not change an earlier result"
-    first.zero_()
-    torch.testing.assert_close(executor(x, target)[1], 3 * kept)
-
-
-def test_buffers_read_in_forward_are_sent_with_the_weights() -> None:
-    model = seeded(Counter)
-    executor = poptorch.inferenceModel(model, quiet())
-    x, target = batch(2)
-    before = executor(x, target)[0]
-    model.scale.fill_(4.0)
-    same(executor(x, target)[0], before)
-    executor.copyWeightsToDevice()
-    same(executor(x, target)[0], 2 * before)
-
-
-def test_replicas_that_write_buffers_must_be_allowed_to_drift_apart() -> None:
-    shape = Shape(1, replicas=2)
-    with pytest.raises(poptorch.Error, match="broadcastBuffers\\(False\\)"):
-        poptorch.inferenceModel(Counter(), shape.options())(*batch(2))
-    executor = poptorch.inferenceModel(Counter(), shape.options().broadcastBuffers(False))
-    x, target = batch(2)
-    executor(x, target)
-    torch.testing.assert_close(executor(x, target)[1], 2 * x.flatten())
 
 
 def test_weights_can_be_fetched_while_another_model_is_captured() -> None:

@@ -15,7 +15,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from softipu.errors import CaptureDataDependent, CaptureUnsupported
 
@@ -38,7 +37,7 @@ def explained(model: Any) -> Iterator[None]:
     name = name_of(model) + (".forward" if isinstance(model, torch.nn.Module) else "")
     try:
         yield
-    except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
+    except DataDependentOutputException as error:
         raise failure(
             CaptureDataDependent,
             f"{name} needs the value of a tensor while it is captured{where(error)}.",

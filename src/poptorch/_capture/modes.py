@@ -261,7 +261,7 @@ class ForwardRules(TorchFunctionMode):
             with _disable_current_modes():
                 return func(*args, **kwargs)
         if name in VALUE_READERS:
-            raise DataDependentOutputException(func)
+            raise DataDependentOutputException(func)  # type: ignore[arg-type]
         if self._device.type != "cpu":
             args = tuple(_moved(self._device, value) for value in args)
             kwargs = {key: _moved(self._device, value) for key, value in kwargs.items()}

@@ -5,11 +5,29 @@ A `Program` holds no weights and no Python of the user, so it can be written to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to capture, with one micro-batch of inputs."""
+
+    model: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    training: bool
+    options: Any
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+    optimised: frozenset[str] = frozenset()
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    loss_scaling: str | None = None
+    sharded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

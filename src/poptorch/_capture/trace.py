@@ -7,8 +7,8 @@ own back whatever happens. Optimiser updates are traced in `update`, errors expl
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,27 +24,10 @@ from .._strategies import require_block
 from .analyse import annotate_outputs, find_writes, name_tensors
 from .explain import explained
 from .modes import ForwardRules, ModuleScopes, Stamper
-from .program import Program, TensorSpec
+from .program import Program, Source, TensorSpec
 
 BATCH_NORMS = (torch.nn.modules.batchnorm._BatchNorm,)
 DEVICE_TYPES = {torch.float64: torch.float32}
-
-
-@dataclass(frozen=True)
-class Source:
-    """A model to capture, with one micro-batch of inputs."""
-
-    model: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    training: bool
-    options: Any
-    parameters: dict[str, torch.Tensor]
-    buffers: dict[str, torch.Tensor]
-    optimised: frozenset[str] = frozenset()
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    loss_scaling: str | None = None
-    sharded: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -58,7 +41,7 @@ class _Found:
     plain_autograd: bool = True
 
 
-def capture(source: Source) -> tuple[Program, Any]:
+def trace(source: Source) -> tuple[Program, Any]:
     """The program of a model, and the structure that `forward` returned (tensors are fakes)."""
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
     parameters = {

@@ -99,4 +99,5 @@ def attention(
         mask, args = args[0], args[1:]
     else:
         mask = kw.pop("attn_mask", None)
-    return _Mapped.apply(operator, mask, (args, kw), query, key, value)
+    apply: Any = _Mapped.apply
+    return apply(operator, mask, (args, kw), query, key, value)

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from .._capture import Program
 from .._capture.analyse import is_impure, written_arguments
@@ -58,6 +56,10 @@ def coalesced(
 ) -> GraphModule:
     """The graph for `size` micro-batches, in the place of `program.micro`: its inputs and outputs
     have a leading dimension of that size, its gradients are summed (or averaged) over it."""
+    # Imported late: they take a second, and short programs never come here.
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     _check(program)
     forward = _forward_of(program)
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
@@ -170,10 +172,8 @@ def _fold(
         mean, inverse_std = next(pairs)[::replicas], next(pairs)[::replicas]
         turns = mean.shape[0]
         keep = 1.0 - norm.momentum
-        weights = torch.tensor(
-            [norm.momentum * keep ** (turns - 1 - turn) for turn in range(turns)],
-            dtype=mean.dtype,
-        ).unsqueeze(1)
+        age = torch.arange(turns - 1, -1, -1, dtype=mean.dtype, device=mean.device)
+        weights = (norm.momentum * torch.pow(keep, age)).unsqueeze(1)
         if norm.mean is not None:
             buffer = buffers[norm.mean]
             buffer.copy_(buffer * keep**turns + (mean * weights).sum(0))

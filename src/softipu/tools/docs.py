@@ -61,7 +61,22 @@ def options_page() -> str:
             lines += ["", f"## `{parser.prog}`", "", parser.description or "", ""]
             lines += ["| option | default | meaning |", "|---|---|---|"]
             lines += list(_option_rows(parser))
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_poptorch_options()]) + "\n"
+
+
+def _poptorch_options() -> list[str]:
+    # Imported here: only whoever writes the pages needs PyTorch.
+    from poptorch.options import OPTION_ROWS
+
+    lines = ["", "## `poptorch.Options`", ""]
+    lines += ["| option | takes | default | meaning | here |", "|---|---|---|---|---|"]
+    for row in OPTION_ROWS:
+        cells = {key: text.replace("|", "or") for key, text in row.to_json().items()}
+        lines.append(
+            f"| `{cells['name']}` | {cells['type']} | {cells['default']} | {cells['meaning']} "
+            f"| {cells['support']} |"
+        )
+    return lines
 
 
 def _with_subparsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
