@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     from ._executor import PoplarExecutor
 
 
+_NOT_SHAPING = {
+    "values": (
+        "random_seed", "ipu_id", "ipu_version", "use_model", "connection_type", "model_name",
+        "log_dir", "max_repeat_logs", "auto_round_num_ipus",
+    ),
+    "private": ("_show_compilation_progress_bar", "_relax_optimizer_checks"),
+}  # fmt: skip
+
+
 class ExecutableFiles:
     """The part of PoplarExecutor that deals with files."""
 
@@ -222,12 +231,23 @@ def _cache_directory(options: Options) -> str | None:
     return os.fspath(chosen) if chosen else None
 
 
+def _shaping(options: Options) -> dict[str, Any]:
+    """The options without those that say where and when a program runs, not what it computes."""
+    state = options._toState()
+    state.pop("Distributed", None)
+    for group, names in _NOT_SHAPING.items():
+        state[group] = {k: v for k, v in state[group].items() if k not in names}
+    popart = state["popart"]["$map"]
+    state["popart"] = [row for row in popart if row[0] not in ("cachePath", "enableEngineCaching")]
+    return state
+
+
 def _fingerprint(job: Job, bound: Arguments) -> str:
     from ._fingerprint import fingerprint
 
     description = job.description
     extra = {
-        "options": job.options._toState(),
+        "options": _shaping(job.options),
         "training": job.training,
         "backend": backend_device().type,
         "optimiser": None if description is None else description.traceKey,

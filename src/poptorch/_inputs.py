@@ -208,7 +208,8 @@ class CompiledArguments:
     """The arguments an executable was compiled for, without holding on to the tensors' memory."""
 
     def __init__(self, bound: Arguments) -> None:
-        shells = [torch.empty_like(t, device="meta") for t in bound.tensors()]
+        # Not empty_like: that of a meta tensor imports sympy, most of the time of a warm start.
+        shells = [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in bound.tensors()]
         self.arguments = bound.with_tensors(shells)
         self._shapes = [(shell.shape, shell.dtype) for shell in shells]
         flat = bound.positional

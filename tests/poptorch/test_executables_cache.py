@@ -72,6 +72,21 @@ def test_a_second_process_finds_what_the_first_compiled(
     same(torch.tensor(eval(numbers)), torch.tensor(expected))
 
 
+def test_a_warm_start_of_inference_does_not_load_the_machinery_of_capture(
+    cache: Path, start: Callable[..., Any]
+) -> None:
+    poptorch.inferenceModel(seeded(Net), quiet())(*batch(2))
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from executor_support import *
+poptorch.inferenceModel(seeded(Net), quiet())(*batch(2))
+print([name for name in ("sympy", "torch._dynamo", "torch._inductor") if name in sys.modules])
+"""
+    output, _ = start(program, HERE).communicate(timeout=60)
+    assert output == "[]\n"
+
+
 def test_many_processes_at_once_compile_once(tmp_path: Path, fresh: Callable[..., Any]) -> None:
     cache = tmp_path / "shared"
     ended = fresh(TRAINS, HERE, cache, copies=4)
@@ -136,6 +151,29 @@ def test_what_changes_the_program_misses(
     assert len(captures) == 1
     change()
     assert len(captures) == 2
+
+
+ELSEWHERE: dict[str, Callable[[poptorch.Options], Any]] = {
+    "process of a job": lambda options: options.Distributed.configureProcessId(1, 2),
+    "seed": lambda options: options.randomSeed(9),
+    "device": lambda options: options.useIpuId(3),
+    "name": lambda options: options.modelName("other"),
+    "connection": lambda options: options.connectionType(poptorch.ConnectionType.OnDemand),
+    "progress bar": lambda options: options.showCompilationProgressBar(True),
+    "model instead of IPUs": lambda options: options.useIpuModel(True),
+}
+
+
+@pytest.mark.parametrize("change", ELSEWHERE.values(), ids=ELSEWHERE.keys())
+def test_where_and_when_a_program_runs_does_not_matter(
+    change: Callable[[poptorch.Options], Any], cache: Path, captures: list[str]
+) -> None:
+    poptorch.inferenceModel(seeded(Net), quiet())(*batch(2))
+    options = quiet()
+    change(options)
+    out = poptorch.inferenceModel(seeded(Net), options)(*batch(2))[0]
+    same(out, seeded(Net)(*batch(2))[0].detach())
+    assert len(captures) == 1
 
 
 def test_each_backend_has_entries_of_its_own(
