@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -246,3 +247,20 @@ def test_a_forked_child_gives_nothing_back(fresh: Callable[..., Any]) -> None:
         """
     )
     assert ended.lines == ["1 torch.Size([1, 2])", "0"]
+
+
+def test_a_program_that_ends_leaves_no_records_behind(
+    fresh: Callable[..., Any], state: Path
+) -> None:
+    (ended,) = fresh(
+        """
+        import sys, torch, poptorch
+        options = poptorch.Options().showCompilationProgressBar(False)
+        executor = poptorch.inferenceModel(torch.nn.Linear(3, 2), options)
+        executor(torch.ones(1, 3))
+        sys.kept = executor  # nothing drops it before the very end
+        """
+    )
+    assert ended.status == 0
+    assert ids() == []
+    assert not list((state / "ipus").glob("*.json"))
