@@ -52,6 +52,7 @@ def test_the_example_runs_and_prints_what_it_says(tmp_path: Path):
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
     assert lines == ["True"]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
 
 
 def test_every_link_leads_somewhere():
