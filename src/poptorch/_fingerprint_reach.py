@@ -128,7 +128,7 @@ def _describe_use(
     """A global that code reads; of modules only the member that it reads off them."""
     value = function.__globals__.get(root, _ABSENT)
     if value is _ABSENT:
-        value = function.__builtins__.get(root, _ABSENT)
+        value = getattr(function, "__builtins__", {}).get(root, _ABSENT)
     label = root
     for name in chain:
         if not is_module(value):

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 #: Imports torch once and forks for each program, so that a fresh process costs milliseconds. It
 #: captures nothing itself: what its children find in memory is what any new process has.
 _ZYGOTE = """
-import atexit, json, os, runpy, sys, traceback
+import atexit, faulthandler, json, os, runpy, sys, traceback
 import torch, torch._dynamo, torch._inductor.utils, poptorch
 
 def live(order, index):
@@ -29,6 +29,7 @@ def live(order, index):
     written = os.open(f"{order['output']}.{index}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(written, 1)
     os.dup2(written, 2)
+    faulthandler.dump_traceback_later(100, exit=True)  # one that hangs says where
     sys.argv = [order["program"], *order["arguments"]]
     status = 0
     try:
