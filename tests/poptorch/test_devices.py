@@ -192,8 +192,10 @@ def test_waiting_for_a_busy_ipu(monkeypatch: pytest.MonkeyPatch, hold: Callable[
     with pytest.raises(poptorch.Error, match=f"pid {holder.pid}"):
         executor(*batch(2))
     monkeypatch.setenv("POPTORCH_WAIT_FOR_IPU", "1")
-    threading.Timer(0.05, holder.communicate, ["\n"]).start()
+    timer = threading.Timer(0.05, os.write, [holder.stdin.fileno(), b"\n"])
+    timer.start()
     executor(*batch(2))
+    timer.join()
     assert 2 in ids()
 
 

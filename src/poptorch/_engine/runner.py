@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import _interrupts
 from .batching import Output
 from .cuda import CudaTuner
 from .memory import DeviceMemory
@@ -53,6 +54,7 @@ class Runner:
                 chunk = rows if whole else [row[start : start + size] for row in rows]
                 self._collect(parts, self.tuner.run(chosen, chunk), start)
                 start += size
+                _interrupts.let_through()
         joined = [
             output.join(kept, batching) if kept else torch.empty(0, device=device)
             for output, kept in zip(self.plan.collected, parts, strict=True)

@@ -193,7 +193,9 @@ class Tuner:
         except (CannotCompile, RuntimeError) as error:
             # An unproven variant may fail where nothing was changed yet: when it can't be compiled,
             # or in inference, which changes nothing. The proven one then does the step.
-            harmless = isinstance(error, CannotCompile) or not self._plan.program.training
+            program = self._plan.program
+            pure = not (program.training or program.written_buffers or program.calls_host)
+            harmless = isinstance(error, CannotCompile) or pure
             if chosen is not self._rival or not harmless:
                 raise
             self.refused[chosen.variant.name] = str(error)

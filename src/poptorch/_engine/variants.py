@@ -40,7 +40,7 @@ class Loop:
         self.plan = plan
         self._memory = memory
         program = plan.program
-        separate = bool(program.loose_buffers or plan.sharded)
+        separate = bool(program.written_buffers or plan.sharded)
         inference_size = plan.batching.replicas if separate else 1
         self.size = plan.batching.per_step if program.training else inference_size
         self.name = "loop"
