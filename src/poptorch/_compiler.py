@@ -14,7 +14,7 @@ import torch
 from softipu.errors import UnsupportedInput
 
 from ._arg_parsers import flatten, rebuild
-from ._attachment import Attachment
+from ._attachment import Attachment, clock
 from ._capture import Program, Source, capture
 from ._compile_log import forward_nodes, log_program, place_of
 from ._engine.backend import backend_device
@@ -123,7 +123,9 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         sharded=frozenset(name for name, _ in sharded),
         device=device,
     )
+    started = clock()
     program, result = capture(source)
+    capture_seconds = clock() - started
     per_replica = ipus_needed(
         [place_of(node) for node in program.nodes], job.options._execution_strategy
     )
@@ -142,6 +144,7 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         seed,
         per_replica,
     )
+    executable.capture_seconds = capture_seconds
     if program.trained:
         _add_update(executable, job)
     elif job.training:

@@ -55,6 +55,8 @@ class Executable:
         self.attachment = attachment
         self.per_replica = per_replica
         self.synthetic = False
+        #: How long the capture took; 0 for an executable from a file.
+        self.capture_seconds = 0.0
         self._made_up: list[torch.Tensor] | None = None
         replicas = plan.batching.replicas if plan.program.written_buffers else 1
         self.memory = DeviceMemory(
@@ -127,7 +129,7 @@ class Executable:
         """Executes one call: the model's result, and the anchored tensors."""
         self.times.start = clock()
         if self._runner is None:
-            self._runner = make_runner(self.plan, self.memory)
+            self._runner = make_runner(self.plan, self.memory, self.capture_seconds)
         if self.synthetic:
             inputs = self._synthetic_like(inputs)
         # Inference changes nothing that could be left half done.

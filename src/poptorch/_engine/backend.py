@@ -21,5 +21,5 @@ def backend_device() -> torch.device:
     return torch.device(name)
 
 
-def make_runner(plan: Plan, memory: DeviceMemory) -> Runner:
-    return Runner(plan, memory)
+def make_runner(plan: Plan, memory: DeviceMemory, capture_seconds: float) -> Runner:
+    return Runner(plan, memory, capture_seconds)

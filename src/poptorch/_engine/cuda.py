@@ -10,12 +10,14 @@ from dataclasses import replace
 
 import torch
 
+from softipu import settings
+
 from .._logging import logger
 from .coalesce import CannotCoalesce
 from .freeze import CannotFreeze, Frozen, freeze
 from .memory import DeviceMemory
 from .plan import Plan
-from .variants import Coalesced, Loop, Variant
+from .variants import Coalesced, Loop, Variant, checked
 
 _TRIAL_RUNS = 2
 
@@ -86,6 +88,11 @@ class CudaTuner:
     def __init__(self, plan: Plan, memory: DeviceMemory) -> None:
         self.refused: dict[str, str] = {}
         self._frozen: Frozen | None = None
+        if plan.checks_floats:
+            # Looking at numbers waits for the GPU, so there is nothing to record.
+            self.best: Variant = checked(Loop(plan, memory))
+            self._rest: Variant = self.best
+            return
         if not plan.program.training and not plan.sharded:
             try:
                 self._frozen = freeze(plan.program, memory, widen=False)
@@ -94,14 +101,15 @@ class CudaTuner:
                 self.refused["frozen"] = str(error)
         single: Variant = Loop(plan, memory)
         base: Variant = single
-        if plan.batching.runs > 1 and not plan.sharded:
+        pinned = settings.get("SOFTIPU_DETERMINISTIC")
+        if plan.batching.runs > 1 and not plan.sharded and not pinned:
             try:
                 base = Coalesced(plan, memory)
             except CannotCoalesce as error:
                 self.refused["coalesced"] = str(error)
         if plan.program.calls_host:
-            self.best: Variant = base
-            self._rest: Variant = single
+            self.best = base
+            self._rest = single
         else:
             self.best = Replayed(base, memory)
             self._rest = Replayed(single, memory)

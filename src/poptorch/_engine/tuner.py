@@ -172,7 +172,8 @@ class Tuner:
 
     def _consider(self) -> None:
         idea = self._ideas[0]
-        if self._spent < idea.after:
+        # Not before the first step either: the first result must not wait for a second variant.
+        if self._spent <= idea.after:
             return
         self._ideas.pop(0)
         try:
