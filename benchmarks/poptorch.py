@@ -1,15 +1,14 @@
 """PopTorch programs here, against the loops a person would write in plain PyTorch.
 
-    python -m benchmarks.poptorch [--backend cuda] [--rows TEXT] [--rounds N] [--json]
+    python -m benchmarks.poptorch [--backend cuda] [--rows TEXT] [--rounds N]
 
-Each row runs in a process of its own, all sides in turns, the median of rounds counts. Compilers
-get as long as they want before: the table is about speed, `--first` about the time to it.
+Each side of a row has a process of its own; they run in turns, and the median of rounds counts.
+Compilers get as long as they want before: the table is about speed, `--first` about the time to it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import resource
@@ -24,6 +23,7 @@ from typing import Any
 from .poptorch_rows import GPU_ROWS, ROWS, Row, hand_written, ours
 
 _SECONDS_PER_TURN = 0.4
+_SIDES = ("softipu", "eager", "torch.compile")
 
 
 def _timed(call: Callable[[], object], sync: Callable[[], None]) -> float:
@@ -37,33 +37,72 @@ def _timed(call: Callable[[], object], sync: Callable[[], None]) -> float:
     return (time.perf_counter() - start) / count
 
 
-def measure(row: Row, backend: str, rounds: int) -> dict[str, Any]:
-    """All sides of one row in this process."""
+def take_turns(row: Row, side: str, backend: str) -> None:
+    """One side in this process: gets ready, then takes a turn for every line it is sent."""
     import torch
 
     sync = torch.cuda.synchronize if backend == "cuda" else lambda: None
-    mine = ours(row)
-    for _ in range(400):
-        mine()
-        if mine.executor._executable._runner.tuner.settled:  # type: ignore[attr-defined]
-            break
-    sides = {
-        "softipu": mine,
-        "eager": hand_written(row, backend, compiled=False),
-        "torch.compile": hand_written(row, backend, compiled=True),
-    }
-    for call in sides.values():
-        for _ in range(3):
+    if side == "softipu":
+        call = ours(row)
+        tuner: Any = None
+        for _ in range(400):
             call()
-    times: dict[str, list[float]] = {name: [] for name in sides}
+            tuner = call.executor._executable._runner.tuner  # type: ignore[attr-defined]
+            if tuner.settled:
+                break
+        how = tuner.best.name if tuner.settled else f"{tuner.best.name}, not settled"
+    else:
+        call, how = hand_written(row, backend, compiled=side == "torch.compile"), side
+    for _ in range(3):
+        call()
+    print(how, flush=True)
+    for _ in sys.stdin:
+        print(_timed(call, sync), flush=True)
+
+
+class _Player:
+    """A process that takes turns."""
+
+    def __init__(self, row: Row, side: str, backend: str) -> None:
+        settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
+        arguments = ["--turns-of", side, row.name, "--backend", backend]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.poptorch", *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, **settings},
+        )  # fmt: skip
+        self.how = self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(map(str, self._process.args))} ended")  # type: ignore[arg-type]
+        return line.strip()
+
+    def turn(self) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure(row: Row, backend: str, rounds: int) -> dict[str, Any]:
+    """All sides of one row: a process each, made ready one after the other, then in turns."""
+    players = {side: _Player(row, side, backend) for side in _SIDES}
+    times: dict[str, list[float]] = {side: [] for side in _SIDES}
     for _ in range(rounds):
-        for name, call in sides.items():
-            times[name].append(_timed(call, sync))
-    result: dict[str, Any] = {name: statistics.median(values) for name, values in times.items()}
-    tuner = mine.executor._executable._runner.tuner  # type: ignore[attr-defined]
-    result["variant"] = tuner.best.name
-    result["row"] = row.name
-    return result
+        for side, player in players.items():
+            times[side].append(player.turn())
+    for player in players.values():
+        player.close()
+    result: dict[str, Any] = {side: statistics.median(values) for side, values in times.items()}
+    return result | {"variant": players["softipu"].how}
 
 
 def memory(row: Row, side: str, backend: str) -> float:
@@ -94,19 +133,16 @@ def _child(arguments: list[str], extra: dict[str, str]) -> tuple[str, float]:
 
 def table(rows: tuple[Row, ...], backend: str, rounds: int) -> list[dict[str, Any]]:
     found = []
-    settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
     print(
         f"{'row':36}{'softipu':>10}{'eager':>10}{'compile':>10}{'x eager':>9}{'x best':>8}  variant"
     )
     for row in rows:
-        arguments = ["--one", row.name, "--backend", backend, "--rounds", str(rounds)]
-        text, _ = _child(arguments, settings)
-        result = json.loads(text.splitlines()[-1])
+        result = measure(row, backend, rounds)
         best = min(result["eager"], result["torch.compile"])
         result["of_eager"] = result["eager"] / result["softipu"]
         result["of_best"] = best / result["softipu"]
         found.append(result)
-        shown = [result[side] * 1e3 for side in ("softipu", "eager", "torch.compile")]
+        shown = [result[side] * 1e3 for side in _SIDES]
         print(
             f"{row.name:36}" + "".join(f"{ms:10.2f}" for ms in shown)
             + f"{result['of_eager']:9.2f}{result['of_best']:8.2f}  {result['variant']}",
@@ -192,13 +228,13 @@ def main() -> None:
     parser.add_argument("--first", action="store_true", help="also the time to the first result")
     parser.add_argument("--memory", action="store_true", help="also peak memory")
     parser.add_argument("--growth", action="store_true", help="also cost by device iterations")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--turns-of", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--first-of", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     known = {row.name: row for row in GPU_ROWS}
-    if args.one:
-        print(json.dumps(measure(known[args.one], args.backend, args.rounds)))
+    if args.turns_of:
+        take_turns(known[args.turns_of[1]], args.turns_of[0], args.backend)
     elif args.first_of:
         first(known[args.first_of[1]], args.first_of[0], args.backend)
     elif args.memory_of:

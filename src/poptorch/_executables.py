@@ -26,6 +26,7 @@ from ._inputs import Arguments
 from ._loaded import LoadedModel, describe_model, describe_optimizer, restored_optimizer
 from ._logging import logger
 from ._program_file import PRODUCER, Compiled, check_fits, contents, restore
+from ._weights import name_of
 from .enums import ConnectionType
 from .optim import _rules
 from .options import Options
@@ -71,6 +72,7 @@ class ExecutableFiles:
         self: Any, compiled: Executable, export_model: bool, save_rng_state: bool
     ) -> tuple[dict[str, Any], dict[str, bytes]]:
         meta, blobs = contents(_compiled_of(compiled))
+        meta["name"] = self._label()
         meta["version"] = self._poptorch_version
         meta["backend"] = compiled.memory.device.type
         meta["options"] = self._options._toState()
@@ -153,7 +155,9 @@ def _from_cache(store: executable.Store, key: str) -> Compiled | None:
 def _compiled_into(store: executable.Store, key: str, job: Job, bound: Arguments) -> Executable:
     made = compile_model(job, bound)
     try:
-        store.put(key, *contents(_compiled_of(made))).close()
+        meta, blobs = contents(_compiled_of(made))
+        meta["name"] = name_of(job.model)
+        store.put(key, meta, blobs).close()
     except NotPortable as reason:
         logger.info("The executable can't be cached: %s", reason.what)
     return made

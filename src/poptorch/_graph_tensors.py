@@ -6,7 +6,6 @@ only: no Python object of a tensor, hook or history is kept.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,13 +17,10 @@ from softipu.errors import ExecutableCorrupt, ExecutableForeign, NotPortable
 
 from ._graph_values import (
     DTYPES,
-    FORMAT,
-    VERSION,
     device_named,
     fail,
     name_of,
     one_of,
-    parsed,
     shown,
     sizes,
 )
@@ -41,19 +37,6 @@ _ROW_KEYS = {
 }  # fmt: skip
 #: No element is larger, so bytes that begin at a multiple of it suit every dtype.
 _LARGEST_ITEM = 16
-
-
-def pack_tensors(tensors: Mapping[str, torch.Tensor], name: str) -> dict[str, bytes]:
-    """Tensors as blobs of a container: `NAME.json` and `NAME.safetensors`."""
-    rows, storages = dump_tensors(tensors)
-    text = json.dumps({"format": FORMAT, "version": VERSION, "tensors": rows})
-    return {f"{name}.json": text.encode(), f"{name}.safetensors": to_bytes(storages)}
-
-
-def unpack_tensors(read: Read, name: str) -> dict[str, torch.Tensor]:
-    """The tensors that `pack_tensors` wrote, in the same order."""
-    body = parsed(to_text(read(f"{name}.json")), {"format", "version", "tensors"})
-    return load_tensors(body["tensors"], from_bytes(read(f"{name}.safetensors")))
 
 
 def to_text(data: bytes) -> str:

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections import Counter
 from typing import Any, TextIO
+
+from softipu import settings
 
 TRACE = 5
 _SILENT = logging.CRITICAL + 10
@@ -94,7 +95,7 @@ def _on_terminal() -> bool:
 
 def _native_destination() -> logging.Handler:
     """Where POPTORCH_LOG_DEST sends the native lines: stderr (default), stdout or a new file."""
-    where = os.environ.get("POPTORCH_LOG_DEST") or "stderr"
+    where = settings.get("POPTORCH_LOG_DEST")
     if where in ("stderr", "stdout"):
         return _CurrentStream(where)
     return logging.FileHandler(where, mode="w", delay=True)
@@ -188,7 +189,7 @@ def _set_up() -> None:
         ("POPART_LOG_LEVEL", setPopartLogLevel),
     ):
         try:
-            choose(os.environ.get(name) or "WARN")
+            choose(settings.get(name))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
 

@@ -6,10 +6,11 @@ here store what takes more than one value.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
+
+from softipu import settings
 
 from ._logging import logger
 from ._options_impl import default_source_location_excludes
@@ -121,7 +122,7 @@ def _synthetic_data(owner: Any, enabled: bool) -> None:
 
 
 def _profiling(owner: Any, profile_dir: str | None) -> None:
-    if any(key in os.environ.get("POPLAR_ENGINE_OPTIONS", "") for key in _PROFILE_KEYS):
+    if any(key in (settings.get("POPLAR_ENGINE_OPTIONS") or "") for key in _PROFILE_KEYS):
         logger.warning(
             "Profiling setting overridden by environment variable. "
             "Check content of POPLAR_ENGINE_OPTIONS."

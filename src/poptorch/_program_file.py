@@ -21,12 +21,12 @@ from ._graph_file import pack, unpack
 from ._inputs import Arguments, CompiledArguments
 from ._structures import DTYPES, decode, dtype_name, encode
 
-PRODUCER = Producer("poptorch", 1)
+PRODUCER = Producer("poptorch", 2)
 _SPECS = ("parameters", "buffers", "inputs", "outputs", "state")
 _PLAIN = (
-    "training", "trained", "anchors", "hypers", "groups", "loss_scaling", "automatic_loss_scaling",
-    "loss_node", "forward_replays", "written_buffers", "written_inputs", "loose_buffers",
-    "tensor_names",
+    "training", "trained", "anchors", "hypers", "accumulators", "groups", "loss_scaling",
+    "automatic_loss_scaling", "loss_node", "forward_replays", "written_buffers", "written_inputs",
+    "loose_buffers", "tensor_names",
 )  # fmt: skip
 
 

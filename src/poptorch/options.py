@@ -7,7 +7,6 @@ together. `OPTION_ROWS` is the same tables as data, for documentation.
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
 from softipu import settings
@@ -152,7 +151,7 @@ class Options(OptionsDict):
         if cache:
             logger.info("POPTORCH_CACHE_DIR is set: setting cache path to %s", cache)
             self.enableExecutableCaching(cache)
-        defaults = os.environ.get("POPTORCH_DEFAULT_OPTIONS")
+        defaults = settings.get("POPTORCH_DEFAULT_OPTIONS")
         if defaults:
             try:
                 set_from_json(self, defaults)

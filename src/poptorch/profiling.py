@@ -16,6 +16,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, TypeVar
 
+from softipu import settings
 from softipu.errors import InvalidSetting
 
 from ._logging import logger
@@ -99,7 +100,7 @@ def _trace_file(text: str) -> _TraceFile | None:
 
 
 def _current() -> _TraceFile | None:
-    return _trace_file(os.environ.get("PVTI_OPTIONS", ""))
+    return _trace_file(settings.get("PVTI_OPTIONS") or "")
 
 
 class Channel:

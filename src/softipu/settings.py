@@ -139,6 +139,8 @@ SETTINGS = {
                 "(default: the working directory) as trace-event JSON."),
         Setting("SOFTIPU_COMPILE_AFTER", "seconds", 30.0,
                 "Seconds that a program runs before a compiled form is built and tried."),
+        Setting("SOFTIPU_KEEP_MEMORY", "flag", True,
+                "0: memory that a step freed goes back to the system, at the price of speed."),
         Setting("SOFTIPU_DETERMINISTIC", "flag", False,
                 "1: programs are always executed the same way: no choice by measurement."),
         Setting("XDG_STATE_HOME", "path", None,

@@ -167,8 +167,15 @@ def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-6)
 
 
-def same_weights(model: torch.nn.Module, expected: torch.nn.Module) -> None:
+def same_weights(model: torch.nn.Module, expected: torch.nn.Module, *, rounds: int = 1) -> None:
+    """Equal up to rounding, of which many rounds of training make more."""
     given, wanted = model.state_dict(), expected.state_dict()
     assert given.keys() == wanted.keys()
     for name, value in wanted.items():
-        torch.testing.assert_close(given[name], value, rtol=2e-5, atol=2e-6, msg=name)
+        torch.testing.assert_close(
+            given[name],
+            value,
+            rtol=2e-5 * rounds,
+            atol=2e-6 * rounds,
+            msg=lambda text, name=name: f"{name}: {text}",
+        )

@@ -23,6 +23,7 @@ from executor_support import (
 from torch import nn
 
 import poptorch
+from poptorch import _executable
 from poptorch._engine import compiled as compiling
 from poptorch._engine import tuner as tuning
 
@@ -144,7 +145,17 @@ def tuner_of(executor: poptorch.PoplarExecutor) -> tuning.Tuner:
 
 
 @pytest.fixture
-def instant_compiler(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every idea is tried at once, whatever the capture took."""
+    make = _executable.make_runner
+    monkeypatch.setattr(
+        _executable, "make_runner", lambda plan, memory, seconds: make(plan, memory, 0.0)
+    )
+    monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", "0.000001")
+
+
+@pytest.fixture
+def instant_compiler(monkeypatch: pytest.MonkeyPatch, impatient: None) -> list[int]:
     """Stands in for Inductor: the compiled form is the graph itself, made at once."""
     compiled: list[int] = []
 
@@ -153,7 +164,6 @@ def instant_compiler(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return self._graph
 
     monkeypatch.setattr(compiling.CompiledOnce, "_compile", compile_graph)
-    monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", "0.000001")
     return compiled
 
 
@@ -179,12 +189,14 @@ def test_training_is_the_same_whichever_variants_take_turns(
     loop = Loop(model, shape, lr=0.05)
     optimizer = poptorch.optim.SGD(model.parameters(), lr=0.05)
     trained = poptorch.trainingModel(model, shape.options(), optimizer)
-    for call in range(20):
+    for call in range(60):
         inputs = batch(shape.host, call)
         outputs, turns = trained(*inputs), loop.train(*inputs)
-        same(outputs[1], returned(turns, 1, poptorch.OutputMode.Final))
-    same_weights(model, loop.model)
-    assert {"loop", "coalesced"} < set(names)
+        torch.testing.assert_close(
+            outputs[1], returned(turns, 1, poptorch.OutputMode.Final), rtol=1e-3, atol=1e-4
+        )
+    same_weights(model, loop.model, rounds=60)
+    assert {"loop", "coalesced 2"} < set(names)
     assert any(name.startswith("compiled") for name in names)
     assert instant_compiler
     assert tuner_of(trained).settled
@@ -206,9 +218,10 @@ def test_inference_is_the_same_whichever_variants_take_turns(
         if executor.isCompiled():
             executor.copyWeightsToDevice()
         expected = torch.cat([model(*(t[i : i + 2] for t in inputs))[0] for i in (0, 2, 4)])
-        for _ in range(25):
+        for _ in range(60):
             same(executor(*inputs)[0], expected.detach())
-    assert len(set(names)) >= 4, names
+    assert {"loop", "frozen loop", "frozen coalesced 3"} < set(names)
+    assert any(name.startswith("compiled") for name in names)
     assert tuner_of(executor).settled
 
 
@@ -238,25 +251,44 @@ def test_the_deterministic_setting_pins_the_loop(
 
 
 def test_a_graph_that_cannot_be_compiled_costs_nothing_but_a_note(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     def fail(self: Any, arguments: Any) -> Any:
         raise compiling.CannotCompile("no compiler here")
 
     monkeypatch.setattr(compiling.CompiledOnce, "_compile", fail)
-    monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", "0.000001")
     model = seeded(Net)
     shape = Shape(2, accumulation=2)
     loop = Loop(model, shape)
     trained = poptorch.trainingModel(
         model, shape.options(), poptorch.optim.SGD(model.parameters(), lr=0.1)
     )
-    for call in range(20):
+    for call in range(60):
         trained(*batch(4, call))
         loop.train(*batch(4, call))
     same_weights(model, loop.model)
-    (reason,) = tuner_of(trained).refused.values()
-    assert "no compiler here" in reason
+    reasons = tuner_of(trained).refused.values()
+    assert reasons
+    assert all("no compiler here" in reason for reason in reasons)
+    assert tuner_of(trained).settled
+
+
+def test_the_first_result_waits_for_no_second_variant(
+    instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    consider = tuning.Tuner._consider
+
+    def watched(self: Any) -> None:
+        consider(self)
+        built.extend([self._rival.variant.name] if self._rival else [])
+
+    monkeypatch.setattr(tuning.Tuner, "_consider", watched)
+    executor = poptorch.inferenceModel(seeded(Norm).eval(), Shape(2).options())
+    executor(*batch(2))
+    assert built == []
+    executor(*batch(2))
+    assert built, "or this test sees nothing"
 
 
 def test_short_programs_never_pay_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

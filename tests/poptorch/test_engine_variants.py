@@ -84,6 +84,12 @@ def compiled(make: type[Model], shape: Shape, *, training: bool) -> Any:
     return made
 
 
+def mapped_form(plan: Any, memory: DeviceMemory, chunk: int | None = None) -> Coalesced:
+    """All micro-batches of a step mapped together, or so many at a time."""
+    whole = plan.batching.per_step if plan.program.training else plan.batching.runs
+    return Coalesced(plan, memory, chunk or whole)
+
+
 def apart(memory: DeviceMemory) -> DeviceMemory:
     """The same contents in memory of their own."""
     return replace(
@@ -114,13 +120,14 @@ def close(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("chunk", [2, 6])
 @pytest.mark.parametrize("make", MODELS)
-def test_a_mapped_step_equals_the_loop(make: type[Model]) -> None:
+def test_a_mapped_step_equals_the_loop(make: type[Model], chunk: int) -> None:
     shape = Shape(3, accumulation=3, replicas=2)
     made = compiled(make, shape, training=True)
     plan = made.plan
     ours, theirs = apart(made.memory), apart(made.memory)
-    loop, mapped = Loop(plan, theirs), Coalesced(plan, ours)
+    loop, mapped = Loop(plan, theirs), mapped_form(plan, ours, chunk)
     assert mapped.size == loop.size == 6
     for seed in range(2):
         inputs = rows(plan, seed)
@@ -129,8 +136,9 @@ def test_a_mapped_step_equals_the_loop(make: type[Model]) -> None:
     close(ours.buffers[0], theirs.buffers[0])
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 4])
 @pytest.mark.parametrize("reduction", list(poptorch.ReductionType)[:2])
-def test_gradients_are_reduced_alike(reduction: poptorch.ReductionType) -> None:
+def test_gradients_are_reduced_alike(reduction: poptorch.ReductionType, chunk: int) -> None:
     shape = Shape(2, accumulation=4)
     model = seeded(Net)
     options = shape.options()
@@ -141,7 +149,7 @@ def test_gradients_are_reduced_alike(reduction: poptorch.ReductionType) -> None:
     made = executor._executable
     ours, theirs = apart(made.memory), apart(made.memory)
     inputs = rows(made.plan)
-    run(Coalesced(made.plan, ours), inputs)
+    run(mapped_form(made.plan, ours, chunk), inputs)
     run(Loop(made.plan, theirs), inputs)
     close(ours.parameters, theirs.parameters)
     assert not torch.equal(ours.parameters["fc.weight"], made.memory.parameters["fc.weight"])
@@ -157,9 +165,9 @@ def test_mapped_and_prepared_inference_equal_the_loop(make: type[Model]) -> None
     frozen = freeze(plan.program, memory, widen=False)
     prepared = replace(plan, program=frozen.program)
     variants: dict[str, Callable[[], Any]] = {
-        "mapped": lambda: Coalesced(plan, memory),
+        "mapped": lambda: mapped_form(plan, memory),
         "prepared": lambda: Loop(prepared, frozen.memory),
-        "prepared and mapped": lambda: Coalesced(prepared, frozen.memory),
+        "prepared and mapped": lambda: mapped_form(prepared, frozen.memory),
     }
     for build in variants.values():
         close(run(build(), inputs), expected)
@@ -212,7 +220,7 @@ class Stops(Net):
 def test_what_mapping_would_change_stays_a_loop(make: type[Model], reason: str) -> None:
     made = compiled(make, Shape(2, accumulation=2), training=True)
     with pytest.raises(CannotCoalesce, match=reason):
-        Coalesced(made.plan, apart(made.memory))
+        mapped_form(made.plan, apart(made.memory))
 
 
 def test_each_replica_has_running_statistics_of_its_own() -> None:
@@ -228,7 +236,44 @@ def test_a_step_leaves_the_graph_of_the_program_as_it_was() -> None:
     made = compiled(Conv, Shape(2, accumulation=2), training=True)
     before = made.plan.program.micro.code
     kept = copy.deepcopy(made.plan.program.micro.state_dict())
-    run(Coalesced(made.plan, apart(made.memory)), rows(made.plan))
+    run(mapped_form(made.plan, apart(made.memory)), rows(made.plan))
     assert made.plan.program.micro.code == before
     for name, value in made.plan.program.micro.state_dict().items():
         assert torch.equal(value, kept[name])
+
+
+class Steep(nn.Module):
+    """Half weights whose gradient for a micro-batch is that of the input's first column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros((), dtype=torch.float16))
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        out = self.weight * x[:, :1].half().mean()
+        return out, poptorch.identity_loss(out.float(), "none")
+
+
+@pytest.mark.parametrize(
+    ("accum_type", "gradients", "mean"),
+    [
+        # 2048 + 1 is 2048 in half precision.
+        (torch.float32, [2048.0, 1.0, 1.0, 0.0], 512.5),
+        (torch.float16, [2048.0, 0.125, 0.125, 0.0], 512.0),
+        # The sum would be beyond the largest half.
+        (torch.float16, [40000.0, 40000.0, 0.0, 0.0], 20000.0),
+    ],
+)
+def test_gradients_are_summed_in_the_accumulators_type(
+    accum_type: torch.dtype, gradients: list[float], mean: float
+) -> None:
+    model = Steep()
+    options = Shape(1, accumulation=4).options()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=2.0**-5, accum_type=accum_type)
+    trained = poptorch.trainingModel(model, options, optimizer)
+    x = torch.tensor(gradients).unsqueeze(1).expand(4, 3).contiguous()
+    trained.compile(x, torch.zeros(4, 2))
+    made = trained._executable
+    run(Loop(made.plan, made.memory), [made.plan.batching.split(t) for t in (x, torch.zeros(4, 2))])
+    expected = torch.tensor(-mean * 2.0**-5).half()
+    assert made.memory.parameters["weight"] == expected

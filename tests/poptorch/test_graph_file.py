@@ -19,7 +19,6 @@ from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from poptorch import _graph_file
-from poptorch._graph_tensors import pack_tensors, unpack_tensors
 from softipu import executable
 from softipu.errors import NotPortable
 
@@ -358,15 +357,6 @@ def test_constants_of_submodules_keep_their_place():
     back = round_trip(gm)
     assert sorted(name for name, _ in back.named_buffers()) == ["a.b.weight", "a.bias"]
     assert torch.equal(back()[0], torch.ones(2))
-
-
-@given(st.dictionaries(st.text(max_size=12), st.lists(st.floats(width=32), max_size=4), max_size=5))
-def test_tensors_of_any_name_can_be_packed_alone(values):
-    tensors = {name: torch.tensor(value) for name, value in values.items()}
-    back = unpack_tensors(pack_tensors(tensors, "state").__getitem__, "state")
-    assert list(back) == list(tensors)
-    for name, tensor in tensors.items():
-        assert torch.equal(back[name].view(torch.int32), tensor.view(torch.int32))
 
 
 # --- what no file can hold ------------------------------------------------------------------------

@@ -64,6 +64,8 @@ class Program:
     update: GraphModule | None = None
     state: list[TensorSpec] = field(default_factory=list)
     hypers: list[str] = field(default_factory=list)
+    #: The types, by name, in which gradients of several micro-batches are added up.
+    accumulators: list[str] = field(default_factory=list)
     groups: list[list[str]] = field(default_factory=list)
     loss_scaling: str | None = None
     automatic_loss_scaling: bool = False
@@ -97,5 +99,17 @@ def namespace(node: Node) -> str:
 
 
 def is_random(node: Node) -> bool:
+    """Whether a node draws random numbers; fused attention without dropout only could."""
     tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
+    if torch.Tag.nondeterministic_seeded not in tags:
+        return False
+    return bool(_argument(node, "dropout_p") != 0)
+
+
+def _argument(node: Node, name: str) -> Any:
+    """What an operator's parameter has in this call, its default included; None without one."""
+    for index, parameter in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+        if parameter.name == name:
+            given = node.args[index] if index < len(node.args) else node.kwargs.get(name)
+            return parameter.default_value if given is None else given
+    return None

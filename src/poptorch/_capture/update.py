@@ -28,6 +28,8 @@ def add_update(
     program.state = [TensorSpec.of(name, value) for name, value in state.items()]
     program.hypers = list(hypers)
     program.groups = [[name for name, _ in group] for group in named]
+    types = [_rules.accumulator_dtype(description, trained[name]) for name in program.trained]
+    program.accumulators = [str(dtype).removeprefix("torch.") for dtype in types]
     program.automatic_loss_scaling = bool(description.static["automatic_loss_scaling"])
     program.update = _trace(program, description, trained, state, hypers)
     return state

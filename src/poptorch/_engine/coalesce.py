@@ -18,7 +18,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from .._capture import Program
 from .._capture.analyse import is_impure, written_arguments
+from . import norms
 from .attention import attention, is_fused_attention
+from .inplace import undo_hidden_writes
+from .layouts import channels_last
 from .memory import DeviceMemory
 from .step import placeholders_of, results_of
 
@@ -92,6 +95,8 @@ def coalesced(
     for node, old in zip(placeholders_of(graph), placeholders_of(program.micro), strict=True):
         node._rename(old.name)
         node.target = old.target
+    if memory.device.type == "cpu":
+        channels_last(graph.graph)
     graph.graph.eliminate_dead_code(is_impure)
     graph.recompile()
     return graph
@@ -225,6 +230,7 @@ def _forward_of(program: Program) -> _Forward:
     for node in source.nodes:
         if node.op == "get_attr":
             root.register_buffer(str(node.target), getattr(program.micro, str(node.target)))
+    undo_hidden_writes(graph)
     graph.eliminate_dead_code()
     found.graph = GraphModule(root, graph)
     return found
@@ -279,6 +285,9 @@ def _pure_batch_norm(
     def copied(value: Any) -> Any:
         return known[value] if isinstance(value, Node) else value
 
+    if norms.can_map(features.meta["val"]):
+        arguments = (known[features], copied(weight), copied(bias), eps)
+        return graph.call_function(norms.batch_norm, arguments)
     return graph.call_function(
         _BATCH_NORM,
         (known[features], copied(weight), copied(bias), None, None, True, momentum, eps),

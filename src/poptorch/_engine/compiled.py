@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from . import norms
+
 
 class CannotCompile(Exception):
     """Why a graph has no compiled form."""
@@ -28,9 +30,11 @@ class CompiledOnce:
     def _compile(self, arguments: tuple[torch.Tensor, ...]) -> Callable[..., list[Any]]:
         """Takes seconds to minutes; nothing is executed and nothing changed when it fails."""
         from torch._inductor.compile_fx import compile_fx
+        from torch._inductor.decomposition import select_decomp_table
 
+        parts = {**select_decomp_table(), **norms.PARTS}
         try:
-            result: Any = compile_fx(self._graph, list(arguments))
+            result: Any = compile_fx(self._graph, list(arguments), decompositions=parts)
         except Exception as error:
             reason = (str(error).splitlines() or [""])[0]
             raise CannotCompile(f"{type(error).__name__}: {reason}") from error

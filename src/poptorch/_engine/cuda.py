@@ -13,6 +13,7 @@ import torch
 from softipu import settings
 
 from .._logging import logger
+from .chunks import chunk_sizes
 from .coalesce import CannotCoalesce
 from .freeze import CannotFreeze, Frozen, freeze
 from .memory import DeviceMemory
@@ -24,6 +25,8 @@ _TRIAL_RUNS = 2
 
 class Replayed:
     """A variant recorded as a CUDA graph: inputs are copied in, results are copied out."""
+
+    plain = False
 
     def __init__(self, base: Variant, memory: DeviceMemory) -> None:
         self.name = f"replayed {base.name}"
@@ -102,9 +105,10 @@ class CudaTuner:
         single: Variant = Loop(plan, memory)
         base: Variant = single
         pinned = settings.get("SOFTIPU_DETERMINISTIC")
-        if plan.batching.runs > 1 and not plan.sharded and not pinned:
+        chunks = [] if plan.sharded or pinned else chunk_sizes(plan, memory)
+        if chunks:
             try:
-                base = Coalesced(plan, memory)
+                base = Coalesced(plan, memory, chunks[-1])
             except CannotCoalesce as error:
                 self.refused["coalesced"] = str(error)
         if plan.program.calls_host:

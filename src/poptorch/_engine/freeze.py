@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from .._capture import Program, TensorSpec
 from .._capture.analyse import is_impure, written_arguments
 from .._capture.program import is_random
+from .layouts import channels_last, free_views, value_of
 from .memory import DeviceMemory
 from .step import placeholders_of, results_of
 
@@ -27,7 +28,6 @@ _CONVOLUTION = _aten.convolution.default
 _PRODUCTS = (
     _CONVOLUTION, _aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default,
 )  # fmt: skip
-_VIEWS = (_aten.view.default, _aten._unsafe_view.default)
 
 
 class CannotFreeze(Exception):
@@ -74,12 +74,10 @@ def freeze(program: Program, memory: DeviceMemory, *, widen: bool) -> Frozen:
             root.register_buffer(str(node.target), value)
     _fold_batch_norms(graph)
     if memory.device.type == "cpu":
-        _choose_layouts(graph)
+        channels_last(graph)
     if widen:
         _widen_products(graph)
-    for node in graph.nodes:
-        if node.target in _VIEWS:
-            node.target = _aten.reshape.default
+    free_views(graph)
     graph.eliminate_dead_code(is_impure)
     fixed = len(program.parameters) + len(program.buffers)
     frozen = _split(program, GraphModule(root, graph), fixed, memory)
@@ -89,11 +87,6 @@ def freeze(program: Program, memory: DeviceMemory, *, widen: bool) -> Frozen:
         for spec in frozen.program.parameters
     ]
     return frozen
-
-
-def _value(node: Any) -> torch.Tensor | None:
-    value = node.meta.get("val") if isinstance(node, Node) else None
-    return value if isinstance(value, torch.Tensor) else None
 
 
 def _fold_batch_norms(graph: Graph) -> None:
@@ -114,7 +107,7 @@ def _fold_batch_norms(graph: Graph) -> None:
 def _fold(graph: Graph, convolution: Node, norm: Node) -> None:
     features, weight, bias, *rest = convolution.args
     _, gamma, beta, mean, variance, _training, _momentum, eps = norm.args
-    value, filters = _value(convolution), _value(weight)
+    value, filters = value_of(convolution), value_of(weight)
     if value is None or filters is None or mean is None or variance is None:
         return
     shape = [-1] + [1] * (filters.dim() - 1)
@@ -143,45 +136,9 @@ def _fold(graph: Graph, convolution: Node, norm: Node) -> None:
             graph.erase_node(user)
 
 
-def _choose_layouts(graph: Graph) -> None:
-    """Convolution weights become channels-last, which the CPU library computes faster; results
-    go back to the caller in the usual layout."""
-    found = False
-    for node in list(graph.nodes):
-        if node.target is not _CONVOLUTION or node.args[6]:
-            continue
-        weight = node.args[1]
-        filters = _value(weight)
-        if filters is None or filters.dim() != 4:
-            continue
-        with graph.inserting_before(node):
-            last = graph.call_function(
-                _aten.clone.default, (weight,), {"memory_format": torch.channels_last}
-            )
-            last.meta["val"] = filters
-        node.args = (node.args[0], last, *node.args[2:])
-        found = True
-    if not found:
-        return
-    output = next(node for node in graph.nodes if node.op == "output")
-    with graph.inserting_before(output):
-        output.args = ([_contiguous(graph, item) for item in output.args[0]],)
-
-
-def _contiguous(graph: Graph, node: Any) -> Any:
-    value = _value(node)
-    if value is None or value.dim() != 4:
-        return node
-    same = graph.call_function(
-        _aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
-    )
-    same.meta.update(node.meta)
-    return same
-
-
 def _widen_products(graph: Graph) -> None:
     for node in list(graph.nodes):
-        value = _value(node)
+        value = value_of(node)
         if node.target not in _PRODUCTS or value is None or value.dtype != torch.float16:
             continue
         with graph.inserting_before(node):
@@ -189,15 +146,18 @@ def _widen_products(graph: Graph) -> None:
         with graph.inserting_after(node):
             rounded = graph.call_function(_aten._to_copy.default, (node,), {"dtype": torch.float16})
         rounded.meta.update(node.meta)
+        node.meta["val"] = value.to(torch.float32)
         node.replace_all_uses_with(rounded)
         rounded.args = (node,)
 
 
 def _wide(graph: Graph, argument: Any) -> Any:
-    value = _value(argument)
+    value = value_of(argument)
     if value is None or value.dtype != torch.float16:
         return argument
-    return graph.call_function(_aten._to_copy.default, (argument,), {"dtype": torch.float32})
+    wide = graph.call_function(_aten._to_copy.default, (argument,), {"dtype": torch.float32})
+    wide.meta["val"] = value.to(torch.float32)
+    return wide
 
 
 def _split(program: Program, whole: GraphModule, fixed: int, memory: DeviceMemory) -> Frozen:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from softipu.malloc import keep_freed_memory
+
 from .. import _interrupts
 from .batching import Output
 from .cuda import CudaTuner
@@ -23,6 +25,8 @@ class Runner:
         self.plan = plan
         self.memory = memory
         on_gpu = memory.device.type == "cuda"
+        if not on_gpu:
+            keep_freed_memory()
         self.tuner: Tuner | CudaTuner = (
             CudaTuner(plan, memory) if on_gpu else Tuner(plan, memory, capture_seconds)
         )

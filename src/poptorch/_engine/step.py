@@ -8,6 +8,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from .._capture import Program
+from .tidy import tidy
 
 
 def placeholders_of(graph: GraphModule) -> list[Node]:
@@ -69,4 +70,5 @@ def build_step(
         inline(graph, program.update, [*trained, *gradients, *extra], root)
     kept = results if gradients_out else results[:first] + results[first + count :]
     graph.output(kept)
+    tidy(graph)
     return GraphModule(root, graph)

@@ -10,24 +10,32 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
 from softipu import settings
 
 from .._logging import logger
+from .chunks import chunk_sizes
 from .coalesce import CannotCoalesce
 from .compiled import CannotCompile
 from .freeze import CannotFreeze, Frozen, freeze
+from .layouts import has_convolutions
 from .memory import DeviceMemory
+from .packing import CannotPack, packed_form
 from .plan import Plan
 from .variants import Coalesced, Loop, Variant, checked, compiled_form
 
-REFUSALS = (CannotCoalesce, CannotCompile, CannotFreeze)
-_TRIALS = 5
+REFUSALS = (CannotCoalesce, CannotCompile, CannotFreeze, CannotPack)
 _WARM_UPS = 1
+_TRIALS = 5
+#: Two variants that are so close after that many trials take turns for longer.
+_CLOSE, _LONG_TRIALS = 0.85, 12
 #: A newcomer must beat the present best by this much, or noise decides.
 _MARGIN = 0.97
+#: Compiling starts after so many times the patience; only variants so close to the best get it.
+_COMPILE_TURNS, _WORTH_A_FORM = (1, 4), 1.6
 
 
 @dataclass
@@ -36,9 +44,8 @@ class _Measured:
     warm: int = 0
     samples: list[float] = field(default_factory=list)
 
-    @property
-    def settled(self) -> bool:
-        return len(self.samples) >= _TRIALS
+    def settled(self, trials: int = _TRIALS) -> bool:
+        return len(self.samples) >= trials
 
     @property
     def cost(self) -> float:
@@ -58,7 +65,7 @@ class _Idea:
 
     name: str
     after: float
-    build: Callable[[], Variant]
+    build: Callable[[], Variant | None]
 
 
 class Tuner:
@@ -71,6 +78,8 @@ class Tuner:
             checked(Loop(plan, memory)) if plan.checks_floats else Loop(plan, memory)
         )
         self._best = self._loop
+        #: All that was measured so far; forgotten when there is nothing left to try.
+        self._measured = [self._loop]
         self._rival: _Measured | None = None
         self._spent = 0.0
         self._frozen: dict[bool, Frozen] = {}
@@ -81,46 +90,68 @@ class Tuner:
         if settings.get("SOFTIPU_DETERMINISTIC") or self._plan.checks_floats:
             return []
         plan, memory = self._plan, self._memory
-        many = plan.batching.runs > 1 and not plan.sharded
+        chunks = [] if plan.sharded else chunk_sizes(plan, memory)
         if plan.program.random:
             # Random numbers depend on the variant: take the same one in every run of the program.
-            if many:
-                self._take(_Idea("coalesced", 0.0, lambda: Coalesced(plan, memory)))
+            if chunks:
+                build = partial(Coalesced, plan, memory, chunks[-1])
+                self._take(_Idea("coalesced", 0.0, build))
             return []
-        ideas = []
+        ideas: list[_Idea] = []
         if not plan.program.training and not plan.sharded:
-            ideas += self._frozen_ideas(capture_seconds, many)
-        elif many:
-            ideas.append(_Idea("coalesced", capture_seconds, lambda: Coalesced(plan, memory)))
+            ideas += self._frozen_ideas(capture_seconds, chunks)
+        else:
+            for turn, chunk in enumerate(chunks):
+                build = partial(Coalesced, plan, memory, chunk)
+                after = capture_seconds * (turn + 1)
+                ideas.append(_Idea(f"coalesced {chunk}", after, build))
         patience = settings.get("SOFTIPU_COMPILE_AFTER")
-        ideas.append(_Idea("compiled", patience, lambda: compiled_form(self.best)))
+        compiled: list[Variant] = []
+        for turn in _COMPILE_TURNS:
+            form = partial(self._next_form, compiled_form, compiled)
+            ideas.append(_Idea(f"compiled {turn}", patience * turn, form))
         return ideas
 
-    def _frozen_ideas(self, capture_seconds: float, many: bool) -> list[_Idea]:
+    def _frozen_ideas(self, capture_seconds: float, chunks: list[int]) -> list[_Idea]:
         """Inference: weights prepared once; half products also by way of float32."""
         ideas = []
         halves = any(spec.dtype == torch.float16 for spec in self._plan.program.parameters)
         for widen in (False, True) if halves else (False,):
-            name = "widened " if widen else "frozen "
-            ideas.append(_Idea(name + "loop", 0.0, self._on_frozen(Loop, name, widen)))
-            if many:
-                build = self._on_frozen(Coalesced, name, widen)
-                ideas.append(_Idea(name + "coalesced", capture_seconds, build))
+            name = "widened" if widen else "frozen"
+            ideas.append(_Idea(f"{name} loop", 0.0, partial(self._on_frozen, name, widen, None)))
+            for chunk in chunks:
+                build = partial(self._on_frozen, name, widen, chunk)
+                ideas.append(_Idea(f"{name} coalesced {chunk}", capture_seconds, build))
+        if has_convolutions(self._plan.program.micro.graph):
+            packed: list[Variant] = []
+            form = partial(self._next_form, packed_form, packed)
+            ideas += [_Idea(f"packed {turn}", capture_seconds, form) for turn in (1, 2)]
         return ideas
 
-    def _on_frozen(
-        self, kind: type[Loop] | type[Coalesced], name: str, widen: bool
-    ) -> Callable[[], Variant]:
-        def build() -> Variant:
-            frozen = self._frozen.get(widen)
-            if frozen is None:
-                frozen = freeze(self._plan.program, self._memory, widen=widen)
-                self._frozen[widen] = frozen
-            variant = kind(replace(self._plan, program=frozen.program), frozen.memory)
-            variant.name = name + variant.name
-            return variant
+    def _on_frozen(self, name: str, widen: bool, chunk: int | None) -> Variant:
+        frozen = self._frozen.get(widen)
+        if frozen is None:
+            frozen = freeze(self._plan.program, self._memory, widen=widen)
+            self._frozen[widen] = frozen
+        plan = replace(self._plan, program=frozen.program)
+        variant = (
+            Loop(plan, frozen.memory) if chunk is None else Coalesced(plan, frozen.memory, chunk)
+        )
+        variant.name = f"{name} {variant.name}"
+        return variant
 
-        return build
+    def _next_form(self, form: Callable[[Variant], Variant], made: list[Variant]) -> Variant | None:
+        """The fastest plain variant that has no such form yet, in that form; None if no other is
+        close to the fastest."""
+        plain = [m for m in self._measured if m.samples and m.variant.plain]
+        fastest = min((m.cost for m in plain), default=0.0)
+        rest = [m for m in plain if m.variant not in made]
+        rest = [m for m in rest if m.cost <= fastest * _WORTH_A_FORM]
+        if not rest and made:
+            return None
+        chosen = min(rest, key=lambda m: m.cost).variant if rest else self.best
+        made.append(chosen)
+        return form(chosen)
 
     def weights_changed(self) -> None:
         """The host wrote new weights: what was prepared from the old ones is stale."""
@@ -128,14 +159,18 @@ class Tuner:
             frozen.refresh()
 
     def _take(self, idea: _Idea) -> None:
-        try:
-            self._best = _Measured(idea.build())
-        except REFUSALS as error:
-            self._refuse(idea, error)
+        built = self._built(idea)
+        if built is not None:
+            self._best = built
 
-    def _refuse(self, idea: _Idea, error: Exception) -> None:
-        self.refused[idea.name] = str(error)
-        logger.debug("No %s variant: %s", idea.name, error)
+    def _built(self, idea: _Idea) -> _Measured | None:
+        try:
+            variant = idea.build()
+        except REFUSALS as error:
+            self.refused[idea.name] = str(error)
+            logger.debug("No %s variant: %s", idea.name, error)
+            return None
+        return None if variant is None else _Measured(variant)
 
     @property
     def settled(self) -> bool:
@@ -157,18 +192,26 @@ class Tuner:
         rival = self._rival
         if rival is None:
             return self._best
-        if rival.settled and self._best.settled:
-            if rival.cost < self._best.cost * _MARGIN:
-                logger.debug(
-                    "Variant %s replaces %s: %.3f ms instead of %.3f ms per micro-batch",
-                    rival.variant.name, self._best.variant.name,
-                    rival.cost * 1e3, self._best.cost * 1e3,
-                )  # fmt: skip
-                self._best = rival
-            self._rival = None
-            return self._best
+        if rival.settled() and self._best.settled():
+            ratio = rival.cost / self._best.cost
+            long = rival.settled(_LONG_TRIALS) and self._best.settled(_LONG_TRIALS)
+            if long or not _CLOSE < ratio < 1 / _CLOSE:
+                return self._decide(rival, ratio)
         # Alternate, so that a noisy moment of the machine hits both.
         return min((rival, self._best), key=lambda m: len(m.samples) + m.warm)
+
+    def _decide(self, rival: _Measured, ratio: float) -> _Measured:
+        if ratio < _MARGIN:
+            logger.debug(
+                "Variant %s replaces %s: %.3f ms instead of %.3f ms per micro-batch",
+                rival.variant.name, self._best.variant.name,
+                rival.cost * 1e3, self._best.cost * 1e3,
+            )  # fmt: skip
+            self._best = rival
+        self._rival = None
+        if self.settled:
+            self._measured.clear()
+        return self._best
 
     def _consider(self) -> None:
         idea = self._ideas[0]
@@ -176,11 +219,9 @@ class Tuner:
         if self._spent <= idea.after:
             return
         self._ideas.pop(0)
-        try:
-            self._rival = _Measured(idea.build())
-        except REFUSALS as error:
-            self._refuse(idea, error)
-        else:
+        self._rival = self._built(idea)
+        if self._rival is not None:
+            self._measured.append(self._rival)
             self._best.samples.clear()
 
     def run(self, variant: Variant, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -205,6 +246,6 @@ class Tuner:
             return self.run(self.best, inputs)
         seconds = time.perf_counter() - start
         self._spent += seconds
-        if self._rival is not None or not chosen.settled:
+        if self._rival is not None or not chosen.settled():
             chosen.add(seconds)
         return results

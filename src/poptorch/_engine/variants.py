@@ -19,6 +19,7 @@ from .compiled import CannotCompile, CompiledOnce
 from .memory import DeviceMemory
 from .plan import Plan
 from .step import build_step
+from .tidy import tidied
 
 Graph = Callable[..., list[torch.Tensor]]
 
@@ -28,6 +29,7 @@ class Variant(Protocol):
 
     name: str
     size: int
+    plain: bool
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Takes inputs as [size, ...]; returns outputs and anchors as [size, ...]."""
@@ -35,6 +37,11 @@ class Variant(Protocol):
 
 class Loop:
     """Micro-batches one after the other, by the captured graph as it is."""
+
+    #: How many micro-batches the graph takes at a time.
+    chunk = 1
+    #: Whether its graphs are executed as they are, and so may be compiled or packed.
+    plain = True
 
     def __init__(self, plan: Plan, memory: DeviceMemory) -> None:
         self.plan = plan
@@ -45,8 +52,9 @@ class Loop:
         self.size = plan.batching.per_step if program.training else inference_size
         self.name = "loop"
         self.graph = build_step(program, gradients_out=plan.wants_gradients)
+        self.micro_graph = tidied(program.micro)
         self.whole: Graph = self.graph.forward
-        self.micro: Graph = program.micro.forward
+        self.micro: Graph = self.micro_graph.forward
         self.update: Graph | None = program.update.forward if program.update else None
         self._shards = dict(plan.sharded)
 
@@ -82,26 +90,44 @@ class Loop:
         first, count = len(program.outputs), len(program.trained)
         sums: list[torch.Tensor] = []
         kept: list[list[torch.Tensor]] = []
-        for run in range(self.size):
-            row = [tensor[run] for tensor in inputs]
+        share = self.chunk / self.size if self.plan.mean else 1.0
+        # Half sums could overflow where the mean does not: they take their shares as they come.
+        early = share != 1.0 and "float16" in program.accumulators
+        for run in range(0, self.size, self.chunk):
             replica = run % self.plan.batching.replicas
+            row = self._rows(inputs, run)
             arguments = _arguments(program, memory, row, replica, self._shards, state=False)
             results = self.micro(*arguments)
-            self._add(sums, results[first : first + count], replica)
+            grads = results[first : first + count]
+            self._add(sums, list(torch._foreach_mul(grads, share)) if early else grads, replica)
             kept.append(results[:first] + results[first + count :])
-        if count and self.plan.mean and self.size > 1:
-            torch._foreach_mul_(sums, 1.0 / self.size)
+        if count and share != 1.0 and not early:
+            torch._foreach_mul_(sums, share)
         if self.update is not None:
             self.update(*_update_arguments(program, memory, sums))
         return self._stacked(kept, sums)
+
+    def _rows(self, inputs: list[torch.Tensor], run: int) -> list[torch.Tensor]:
+        return [tensor[run] for tensor in inputs]
 
     def _add(self, sums: list[torch.Tensor], grads: list[torch.Tensor], replica: int) -> None:
         if self._shards:
             self._add_sharded(sums, grads, replica)
         elif not sums:
-            sums.extend(gradient.clone() for gradient in grads)
+            sums.extend(
+                gradient.to(dtype, copy=True)
+                for gradient, dtype in zip(grads, self._sum_types(), strict=True)
+            )
         elif grads:
             torch._foreach_add_(sums, grads)
+
+    def _sum_types(self) -> list[torch.dtype]:
+        """The optimiser's accum_type; without an optimiser the gradients' own types."""
+        program = self.plan.program
+        if program.accumulators:
+            return [getattr(torch, name) for name in program.accumulators]
+        own = {spec.name: spec.dtype for spec in program.parameters}
+        return [own[name] for name in program.trained]
 
     def _add_sharded(
         self, sums: list[torch.Tensor], grads: list[torch.Tensor], replica: int
@@ -109,7 +135,10 @@ class Loop:
         """Gradients of a variable that differs between replica groups go to its group's slice."""
         names = self.plan.program.trained
         if not sums:
-            sums.extend(torch.zeros_like(self._memory.parameters[name]) for name in names)
+            sums.extend(
+                torch.zeros_like(self._memory.parameters[name], dtype=dtype)
+                for name, dtype in zip(names, self._sum_types(), strict=True)
+            )
         for name, total, gradient in zip(names, sums, grads, strict=True):
             shard = self._shards.get(name)
             (total if shard is None else total[shard[replica]]).add_(gradient)
@@ -134,25 +163,36 @@ class Loop:
         return columns[:first] + anchors
 
 
-#: Inference maps at most so many micro-batches at once: more no longer helps and needs memory.
-_MOST_MAPPED = 64
+class Coalesced(Loop):
+    """Micro-batches mapped together in one graph: as many of a step, or of a call, as `chunk`."""
 
-
-class Coalesced:
-    """All micro-batches of a step, or many of an inference call, mapped together in one graph."""
-
-    def __init__(self, plan: Plan, memory: DeviceMemory) -> None:
-        self.name = "coalesced"
+    def __init__(self, plan: Plan, memory: DeviceMemory, chunk: int) -> None:
         self.plan = plan
         self._memory = memory
-        batching = plan.batching
-        self.size = batching.per_step if plan.program.training else min(batching.runs, _MOST_MAPPED)
-        micro = coalesced(plan.program, memory, self.size, batching.replicas, mean=plan.mean)
-        self.graph = build_step(plan.program, micro)
-        self.whole: Graph = self.graph.forward
+        self._shards = {}
+        self.chunk = chunk
+        program, batching = plan.program, plan.batching
+        self.size = batching.per_step if program.training else chunk
+        self.name = f"coalesced {chunk}"
+        mapped = coalesced(program, memory, chunk, batching.replicas, mean=plan.mean)
+        self.micro_graph = tidied(mapped)
+        self.graph = build_step(program, mapped)
+        self.micro = self.micro_graph.forward
+        self.whole = self.graph.forward
+        self.update = program.update.forward if program.update else None
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        return self.whole(*_arguments(self.plan.program, self._memory, inputs))
+        if self.size == self.chunk:
+            return self.whole(*_arguments(self.plan.program, self._memory, inputs))
+        return self._accumulated(inputs)
+
+    def _rows(self, inputs: list[torch.Tensor], run: int) -> list[torch.Tensor]:
+        return [tensor[run : run + self.chunk] for tensor in inputs]
+
+    def _stacked(
+        self, kept: list[list[torch.Tensor]], sums: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return [torch.cat(column) for column in zip(*kept, strict=True)]
 
 
 def checked(loop: Loop) -> Loop:
@@ -165,16 +205,16 @@ def checked(loop: Loop) -> Loop:
 
 def compiled_form(base: Variant) -> Variant:
     """The same variant with its graphs compiled; compiling happens at its first step."""
-    if not isinstance(base, Loop | Coalesced):
-        raise CannotCompile(f"{base.name} is compiled already")
+    if not isinstance(base, Loop) or not base.plain:
+        raise CannotCompile(f"{base.name} is no plain variant")
     faster = copy.copy(base)
+    faster.plain = False
     faster.name = f"compiled {base.name}"
     faster.whole = CompiledOnce(base.graph)
-    if isinstance(faster, Loop):
-        program = faster.plan.program
-        faster.micro = CompiledOnce(program.micro)
-        if program.update is not None:
-            faster.update = CompiledOnce(program.update)
+    faster.micro = CompiledOnce(base.micro_graph)
+    update = base.plan.program.update
+    if update is not None:
+        faster.update = CompiledOnce(update)
     return faster
 
 
@@ -209,9 +249,14 @@ def _arguments(
 def _update_arguments(
     program: Program, memory: DeviceMemory, gradients: list[torch.Tensor]
 ) -> list[torch.Tensor]:
+    weights = [memory.parameters[name] for name in program.trained]
     return [
-        *(memory.parameters[name] for name in program.trained),
-        *gradients,
+        *weights,
+        # The update widens half gradients itself; it does not expect them for float32 weights.
+        *(
+            gradient.to(torch.float32) if weight.dtype == torch.float32 else gradient
+            for gradient, weight in zip(gradients, weights, strict=True)
+        ),
         *(memory.state[spec.name] for spec in program.state),
         *(memory.hypers[name] for name in program.hypers),
     ]

@@ -15,13 +15,12 @@ import os
 import stat
 import threading
 import time
-import weakref
 from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
-from .. import settings
+from .. import forksafe, settings
 from ..errors import DevicesBusy, InvalidRequest, LeaseClosed
 from . import process, usage
 from .home import Home, explained
@@ -112,35 +111,10 @@ class Lease:
         self.release()
 
 
-# Locks are file objects, not numbers: one that is dropped by an exception at any point, Ctrl-C
-# included, closes itself. A forked child closes all that its parent had open, or an IPU would stay
-# held after the parent's death; `_forking` keeps a fork from happening while one is being opened.
-_locks_of_process: weakref.WeakSet[FileIO] = weakref.WeakSet()
-_forking = threading.RLock()
-
-
-def _close_all_in_child() -> None:
-    global _forking
-    for lock in list(_locks_of_process):
-        lock.close()  # does not unlock: the parent's descriptor is still open
-    _locks_of_process.clear()
-    _forking = threading.RLock()
-
-
-os.register_at_fork(
-    before=lambda: _forking.acquire() and None,
-    after_in_parent=lambda: _forking.release(),
-    after_in_child=_close_all_in_child,
-)
-
-
 def _open_lock(home: Home, path: Path) -> FileIO:
     while True:
         try:
-            with _forking:
-                lock = FileIO(path, "r+")
-                _locks_of_process.add(lock)
-            return lock
+            return forksafe.opened(lambda: FileIO(path, "r+"))
         except FileNotFoundError:
             home.make_lock(path)
 

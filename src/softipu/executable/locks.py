@@ -8,31 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
-import weakref
 from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
-# A forked child closes what its parent has locked, or the lock would outlive the parent in a
-# worker that compiles for it; `_forking` keeps a fork from happening while one is being opened.
-_open: weakref.WeakSet[FileIO] = weakref.WeakSet()
-_forking = threading.RLock()
-
-
-def _close_all_in_child() -> None:
-    global _forking
-    for lock in list(_open):
-        lock.close()  # does not unlock: the parent's descriptor is still open
-    _open.clear()
-    _forking = threading.RLock()
-
-
-os.register_at_fork(
-    before=lambda: _forking.acquire() and None,
-    after_in_parent=lambda: _forking.release(),
-    after_in_child=_close_all_in_child,
-)
+from .. import forksafe
 
 
 def acquire(path: Path, mode: int, waiting: Callable[[], None] | None = None) -> FileIO | None:
@@ -81,15 +61,17 @@ def is_held(path: Path) -> bool:
 
 def _opened(path: Path, mode: int) -> FileIO:
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-    with _forking:
+
+    def make() -> FileIO:
         try:
-            lock = FileIO(os.open(path, flags), "r+")
+            return FileIO(os.open(path, flags), "r+")
         except FileNotFoundError:
             lock = FileIO(os.open(path, flags | os.O_CREAT, mode), "r+")
             if os.fstat(lock.fileno()).st_uid == os.geteuid():  # else another user was faster
                 os.fchmod(lock.fileno(), mode)
-        _open.add(lock)
-    return lock
+            return lock
+
+    return forksafe.opened(make)
 
 
 def _flock(lock: FileIO) -> bool:
