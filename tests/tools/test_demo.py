@@ -89,7 +89,7 @@ def test_the_demo_trains_on_a_pod_shows_it_and_leaves_nothing_behind(tmp_path: P
 
 def holders(output: str) -> Counter[str]:
     """How many IPUs each command holds, by the table of gc-monitor."""
-    commands = re.findall(r"^\| \d+ +\| +(\w+)[\d.]* .*MHz", output, re.M)
+    commands = re.findall(r"^\| +\d+ +\| +(\w+)[\d.]* .*MHz", output, re.M)
     return Counter("python" if name.startswith("python") else name for name in commands)
 
 
