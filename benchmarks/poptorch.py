@@ -121,10 +121,12 @@ def first(row: Row, side: str, backend: str) -> float:
 
 
 def _child(arguments: list[str], extra: dict[str, str]) -> tuple[str, float]:
+    # As installed: with bytecode, whatever the shell says.
+    environment = {**os.environ, **extra, "PYTHONDONTWRITEBYTECODE": ""}
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.poptorch", *arguments],
-        capture_output=True, text=True, env={**os.environ, **extra}, check=False,
+        capture_output=True, text=True, env=environment, check=False,
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
@@ -158,13 +160,14 @@ def first_results(rows: tuple[Row, ...], backend: str) -> None:
     for row in rows:
         with tempfile.TemporaryDirectory() as cache:
             times: dict[str, list[float]] = {"eager": [], "softipu": [], "cached": []}
-            for turn in range(3):
+            # Once for nothing: files that are read for the first time.
+            for turn in range(4):
                 for side in times:
                     extra = {"SOFTIPU_BACKEND": backend}
                     if side == "cached":
                         extra["POPTORCH_CACHE_DIR"] = cache
                     _, seconds = _child(["--first-of", side, row.name, "--backend", backend], extra)
-                    if not (side == "cached" and turn == 0):
+                    if turn > 0:
                         times[side].append(seconds)
         medians = [statistics.median(values) for values in times.values()]
         print(f"{row.name:36}" + "".join(f"{value:10.2f}" for value in medians), flush=True)
@@ -225,6 +228,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--skip-table", action="store_true", help="no speeds, only what follows")
     parser.add_argument("--first", action="store_true", help="also the time to the first result")
     parser.add_argument("--memory", action="store_true", help="also peak memory")
     parser.add_argument("--growth", action="store_true", help="also cost by device iterations")
@@ -242,7 +246,8 @@ def main() -> None:
     else:
         every = GPU_ROWS if args.backend == "cuda" else ROWS
         rows = tuple(row for row in every if args.rows in row.name)
-        table(rows, args.backend, args.rounds)
+        if not args.skip_table:
+            table(rows, args.backend, args.rounds)
         if args.first:
             first_results(rows, args.backend)
         if args.memory:

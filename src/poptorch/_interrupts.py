@@ -6,11 +6,15 @@ On hardware a call can't be interrupted at all; here it can, between two steps o
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# The C functions behind `signal`, which turns numbers into enums for 30 microseconds a call.
+_signal: Any = importlib.import_module("_signal")
+_SIGINT = int(signal.SIGINT)
 #: The handler that SIGINT had, while signals are held back.
 _before: Callable[..., Any] | None = None
 _pending = False
@@ -20,17 +24,17 @@ _pending = False
 def held_back() -> Iterator[None]:
     """SIGINT that arrives inside takes effect at the end; a second one doesn't wait."""
     global _before
-    handler = signal.getsignal(signal.SIGINT)
+    handler = _signal.getsignal(_SIGINT)
     if _before is not None or not callable(handler) or not _in_main_thread():
         # Nested, or ignored, or not ours to change: there is nothing to hold back.
         yield
         return
     _before = handler
-    signal.signal(signal.SIGINT, _remember)
+    _signal.signal(_SIGINT, _remember)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        _signal.signal(_SIGINT, handler)
         _before = None
         if _taken():
             signal.raise_signal(signal.SIGINT)

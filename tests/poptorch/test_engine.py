@@ -24,6 +24,7 @@ from torch import nn
 
 import poptorch
 from poptorch import _executable
+from poptorch._capture.program import is_random
 from poptorch._engine import compiled as compiling
 from poptorch._engine import tuner as tuning
 
@@ -306,3 +307,61 @@ def test_any_number_of_iterations_is_served(iterations: int) -> None:
     x, target = batch(iterations)
     for _ in range(3):
         same(executor(x, target)[0], model(x, target)[0].detach())
+
+
+class Masked(nn.Module):
+    """Every way to draw numbers that can be drawn beforehand, two of them in one place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        first = nn.functional.dropout(x, 0.5)
+        noise = torch.rand_like(x) + torch.randn(x.shape) * torch.randn_like(x)
+        out = self.fc(nn.functional.dropout(first + noise, 0.25))
+        return first, noise, nn.functional.mse_loss(out, target)
+
+
+@pytest.mark.parametrize("shape", [Shape(4), Shape(4, accumulation=2), Shape(4, iterations=2)])
+def test_compiling_does_not_change_the_random_numbers(
+    shape: Shape, instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(patience: str) -> tuple[list[Any], nn.Module, tuning.Tuner]:
+        monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", patience)
+        model = seeded(Masked)
+        options = shape.options(mode=poptorch.OutputMode.All).randomSeed(5)
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.05)
+        executor = poptorch.trainingModel(model, options, optimizer)
+        outputs = [executor(*batch(shape.host, call)) for call in range(40)]
+        tuner = tuner_of(executor)
+        executor.destroy()
+        return outputs, model, tuner
+
+    def compile_graph(self: Any, arguments: Any) -> Any:
+        nodes = [node for node in self._graph.graph.nodes if node.op == "call_function"]
+        assert not any(is_random(node) for node in nodes), "or a compiler could change their order"
+        return self._graph
+
+    monkeypatch.setattr(compiling.CompiledOnce, "_compile", compile_graph)
+    compiled, fast, tuner = trained("0.000001")
+    plain, slow, other = trained("1000")
+    assert tuner.settled
+    assert not other.settled
+    for mine, theirs in zip(compiled, plain, strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    same_weights(fast, slow, rounds=10)
+
+
+class Chooses(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.multinomial(torch.softmax(x, -1), 1)
+
+
+def test_numbers_that_depend_on_data_are_not_drawn_beforehand(instant_compiler: list[int]) -> None:
+    executor = poptorch.inferenceModel(Chooses(), quiet().randomSeed(1))
+    for _ in range(10):
+        assert executor(torch.tensor([[-50.0, 0.0], [0.0, -50.0]])).flatten().tolist() == [1, 0]
+    assert "random numbers" in tuner_of(executor).refused["compiled"]
+    assert instant_compiler == []

@@ -124,6 +124,9 @@ class CudaTuner:
         if self._frozen is not None:
             self._frozen.refresh()
 
+    def begin_call(self) -> None:
+        """Nothing is put off here."""
+
     def choose(self, remaining: int) -> Variant:
         return self.best if self.best.size <= remaining else self._rest
 

@@ -45,6 +45,7 @@ class Runner:
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         batching = self.plan.batching
         device = self.memory.device
+        self.tuner.begin_call()
         if device.type != "cpu":
             inputs = [tensor.to(device, non_blocking=True) for tensor in inputs]
         rows = [batching.split(tensor) for tensor in inputs]

@@ -7,6 +7,7 @@ for it. Trials are real steps: nothing is computed twice.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,8 @@ _TRIALS = 5
 _CLOSE, _LONG_TRIALS = 0.85, 12
 #: A newcomer must beat the present best by this much, or noise decides.
 _MARGIN = 0.97
+#: What torch's machinery of capture takes to import.
+_IMPORT_SECONDS = 2.0
 #: Compiling starts after so many times the patience; only variants so close to the best get it.
 _COMPILE_TURNS, _WORTH_A_FORM = (1, 4), 1.6
 
@@ -82,6 +85,7 @@ class Tuner:
         self._measured = [self._loop]
         self._rival: _Measured | None = None
         self._spent = 0.0
+        self._calls = 0
         self._frozen: dict[bool, Frozen] = {}
         self.refused: dict[str, str] = {}
         self._ideas = self._plan_ideas(capture_seconds)
@@ -89,14 +93,18 @@ class Tuner:
     def _plan_ideas(self, capture_seconds: float) -> list[_Idea]:
         if settings.get("SOFTIPU_DETERMINISTIC") or self._plan.checks_floats:
             return []
+        if "torch._dynamo" not in sys.modules:
+            # After a warm start, the machinery of capture has yet to be imported.
+            capture_seconds = max(capture_seconds, _IMPORT_SECONDS)
         plan, memory = self._plan, self._memory
         chunks = [] if plan.sharded else chunk_sizes(plan, memory)
+        patience = settings.get("SOFTIPU_COMPILE_AFTER")
         if plan.program.random:
             # Random numbers depend on the variant: take the same one in every run of the program.
             if chunks:
                 build = partial(Coalesced, plan, memory, chunks[-1])
                 self._take(_Idea("coalesced", 0.0, build))
-            return []
+            return [_Idea("compiled", patience, lambda: compiled_form(self.best))]
         ideas: list[_Idea] = []
         if not plan.program.training and not plan.sharded:
             ideas += self._frozen_ideas(capture_seconds, chunks)
@@ -105,7 +113,6 @@ class Tuner:
                 build = partial(Coalesced, plan, memory, chunk)
                 after = capture_seconds * (turn + 1)
                 ideas.append(_Idea(f"coalesced {chunk}", after, build))
-        patience = settings.get("SOFTIPU_COMPILE_AFTER")
         compiled: list[Variant] = []
         for turn in _COMPILE_TURNS:
             form = partial(self._next_form, compiled_form, compiled)
@@ -181,9 +188,13 @@ class Tuner:
     def best(self) -> Variant:
         return self._best.variant
 
+    def begin_call(self) -> None:
+        self._calls += 1
+
     def choose(self, remaining: int) -> Variant:
         """The variant for the next step, when so many micro-batches remain in the call."""
-        if self._rival is None and self._ideas:
+        # Not in the first call: the first result must not wait for a second variant.
+        if self._rival is None and self._ideas and self._calls > 1:
             self._consider()
         chosen = self._next()
         return (chosen if chosen.variant.size <= remaining else self._loop).variant
@@ -215,7 +226,6 @@ class Tuner:
 
     def _consider(self) -> None:
         idea = self._ideas[0]
-        # Not before the first step either: the first result must not wait for a second variant.
         if self._spent <= idea.after:
             return
         self._ideas.pop(0)

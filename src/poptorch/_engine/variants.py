@@ -10,12 +10,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch.fx import GraphModule
 
 from .._capture import Program
 from ..optim._layout import UPDATE_FACTOR
 from .checked import Checked
 from .coalesce import coalesced
 from .compiled import CannotCompile, CompiledOnce
+from .drawing import Drawn, runnable
 from .memory import DeviceMemory
 from .plan import Plan
 from .step import build_step
@@ -53,8 +55,8 @@ class Loop:
         self.name = "loop"
         self.graph = build_step(program, gradients_out=plan.wants_gradients)
         self.micro_graph = tidied(program.micro)
-        self.whole: Graph = self.graph.forward
-        self.micro: Graph = self.micro_graph.forward
+        self.whole: Graph = runnable(self.graph, memory.device)
+        self.micro: Graph = runnable(self.micro_graph, memory.device)
         self.update: Graph | None = program.update.forward if program.update else None
         self._shards = dict(plan.sharded)
 
@@ -177,8 +179,8 @@ class Coalesced(Loop):
         mapped = coalesced(program, memory, chunk, batching.replicas, mean=plan.mean)
         self.micro_graph = tidied(mapped)
         self.graph = build_step(program, mapped)
-        self.micro = self.micro_graph.forward
-        self.whole = self.graph.forward
+        self.micro = runnable(self.micro_graph, memory.device)
+        self.whole = runnable(self.graph, memory.device)
         self.update = program.update.forward if program.update else None
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -210,12 +212,20 @@ def compiled_form(base: Variant) -> Variant:
     faster = copy.copy(base)
     faster.plain = False
     faster.name = f"compiled {base.name}"
-    faster.whole = CompiledOnce(base.graph)
-    faster.micro = CompiledOnce(base.micro_graph)
+    faster.whole = _compiled(base.whole, base.graph, base.plan.program)
+    faster.micro = _compiled(base.micro, base.micro_graph, base.plan.program)
     update = base.plan.program.update
     if update is not None:
         faster.update = CompiledOnce(update)
     return faster
+
+
+def _compiled(run: Graph, graph: GraphModule, program: Program) -> Graph:
+    if isinstance(run, Drawn):
+        return run.by(CompiledOnce(run.rest))
+    if program.random:
+        raise CannotCompile("the order of its random numbers would change")
+    return CompiledOnce(graph)
 
 
 def _arguments(
