@@ -240,7 +240,7 @@ def test_packed_convolutions_give_the_same_and_follow_new_weights(chunk: int | N
         else Coalesced(prepared, frozen.memory, chunk)
     )
     packed = packed_form(base)
-    names = packed.whole._call.__self__.code
+    names = packed.run._call.__self__.code
     # `second` is used twice, and so stays as it is.
     assert names.count("mkldnn._convolution_pointwise.default") == 2
     assert names.count("mkldnn._convolution_pointwise.binary") == 1

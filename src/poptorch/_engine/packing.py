@@ -74,7 +74,7 @@ def packed_form(base: Any) -> Any:
     faster = copy.copy(base)
     faster.name = f"packed {base.name}"
     faster.plain = False
-    faster.whole = PackedGraph(base.graph)
+    faster.run = PackedGraph(base.graph)
     return faster
 
 

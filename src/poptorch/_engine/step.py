@@ -37,12 +37,9 @@ def inline(
     return [known[item] if isinstance(item, Node) else item for item in results_of(source)]
 
 
-def build_step(
-    program: Program, micro: GraphModule | None = None, *, gradients_out: bool = False
-) -> GraphModule:
+def build_step(program: Program, micro: GraphModule, *, gradients_out: bool = False) -> GraphModule:
     """A graph of the whole step: parameters, buffers, inputs, [loss scaling], state, hypers in;
     outputs, [gradients] and anchors out; parameters, buffers and state changed in place."""
-    micro = micro or program.micro
     root = torch.nn.Module()
     graph = Graph()
 

@@ -53,17 +53,26 @@ class Loop:
         inference_size = plan.batching.replicas if separate else 1
         self.size = plan.batching.per_step if program.training else inference_size
         self.name = "loop"
-        self.graph = build_step(program, gradients_out=plan.wants_gradients)
-        self.micro_graph = tidied(program.micro)
-        self.whole: Graph = runnable(self.graph, memory.device)
-        self.micro: Graph = runnable(self.micro_graph, memory.device)
-        self.update: Graph | None = program.update.forward if program.update else None
         self._shards = dict(plan.sharded)
+        self._take(program.micro)
+
+    def _take(self, micro: GraphModule) -> None:
+        """One graph for the whole step where a micro-batch is all of it; else the update follows
+        as a graph of its own."""
+        program = self.plan.program
+        self.in_one = self.size == self.chunk and not self._shards
+        self.graph = (
+            build_step(program, micro, gradients_out=self.plan.wants_gradients)
+            if self.in_one
+            else tidied(micro)
+        )
+        self.run: Graph = runnable(self.graph, self._memory.device)
+        self.update: Graph | None = program.update.forward if program.update else None
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        if self.size == 1 and not self._shards:
+        if self.in_one:
             row = [tensor[0] for tensor in inputs]
-            results = self.whole(*_arguments(self.plan.program, self._memory, row))
+            results = self.run(*_arguments(self.plan.program, self._memory, row))
             return [result.unsqueeze(0) for result in self._ordered(results)]
         return self._accumulated(inputs)
 
@@ -99,7 +108,7 @@ class Loop:
             replica = run % self.plan.batching.replicas
             row = self._rows(inputs, run)
             arguments = _arguments(program, memory, row, replica, self._shards, state=False)
-            results = self.micro(*arguments)
+            results = self.run(*arguments)
             grads = results[first : first + count]
             self._add(sums, list(torch._foreach_mul(grads, share)) if early else grads, replica)
             kept.append(results[:first] + results[first + count :])
@@ -176,16 +185,11 @@ class Coalesced(Loop):
         program, batching = plan.program, plan.batching
         self.size = batching.per_step if program.training else chunk
         self.name = f"coalesced {chunk}"
-        mapped = coalesced(program, memory, chunk, batching.replicas, mean=plan.mean)
-        self.micro_graph = tidied(mapped)
-        self.graph = build_step(program, mapped)
-        self.micro = runnable(self.micro_graph, memory.device)
-        self.whole = runnable(self.graph, memory.device)
-        self.update = program.update.forward if program.update else None
+        self._take(coalesced(program, memory, chunk, batching.replicas, mean=plan.mean))
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        if self.size == self.chunk:
-            return self.whole(*_arguments(self.plan.program, self._memory, inputs))
+        if self.in_one:
+            return self.run(*_arguments(self.plan.program, self._memory, inputs))
         return self._accumulated(inputs)
 
     def _rows(self, inputs: list[torch.Tensor], run: int) -> list[torch.Tensor]:
@@ -200,8 +204,7 @@ class Coalesced(Loop):
 def checked(loop: Loop) -> Loop:
     """The loop with every number looked at: slow, to find where the first bad one comes from."""
     loop.name = "checked loop"
-    loop.whole = Checked(loop.graph)
-    loop.micro = Checked(loop.plan.program.micro)
+    loop.run = Checked(loop.graph)
     return loop
 
 
@@ -212,10 +215,9 @@ def compiled_form(base: Variant) -> Variant:
     faster = copy.copy(base)
     faster.plain = False
     faster.name = f"compiled {base.name}"
-    faster.whole = _compiled(base.whole, base.graph, base.plan.program)
-    faster.micro = _compiled(base.micro, base.micro_graph, base.plan.program)
+    faster.run = _compiled(base.run, base.graph, base.plan.program)
     update = base.plan.program.update
-    if update is not None:
+    if update is not None and not base.in_one:
         faster.update = CompiledOnce(update)
     return faster
 
