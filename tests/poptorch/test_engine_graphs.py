@@ -18,7 +18,8 @@ from torch.fx import Graph
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from poptorch._engine import chunks, norms
-from poptorch._engine.freeze import freeze
+from poptorch._engine.coalesce import CannotCoalesce
+from poptorch._engine.freeze import CannotFreeze, freeze
 from poptorch._engine.inplace import undo_hidden_writes
 from poptorch._engine.layouts import channels_last
 from poptorch._engine.packing import CannotPack, packed_form
@@ -277,6 +278,39 @@ def test_a_scaling_by_one_that_is_written_to_stays() -> None:
     def work(x: torch.Tensor) -> list[torch.Tensor]:
         y = torch.ops.aten.mul.Scalar(x, 1)
         y.add_(1)
+        return [x * 2, y]
+
+    x = torch.randn(2, 3)
+    graph = make_fx(work, tracing_mode="fake")(x)
+    close(tidied(graph)(x.clone()), graph(x.clone()))
+
+
+class WritesThroughView(nn.Module):
+    """Halves a convolution's result in place, by way of a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        y = self.conv(x[:, :1].view(-1, 1, 1, 1) * torch.linspace(-1, 1, 25).view(1, 1, 5, 5))
+        y.view(x.shape[0], -1).mul_(0.5)
+        return y * 1.0, nn.functional.mse_loss(y.mean((1, 2)), target[:, :1].expand(-1, 3))
+
+
+def test_a_write_by_way_of_a_view_is_never_lost() -> None:
+    trained = compiled(WritesThroughView, Shape(2, accumulation=2), training=True)
+    with pytest.raises(CannotCoalesce, match="by way of a view"):
+        Coalesced(trained.plan, apart(trained.memory), 2)
+    made = compiled(WritesThroughView, Shape(2, iterations=2), training=False)
+    with pytest.raises(CannotFreeze, match="by way of a view"):
+        freeze(made.plan.program, made.memory, widen=False)
+
+
+def test_a_scaled_copy_that_is_written_by_way_of_a_view_stays_a_copy() -> None:
+    def work(x: torch.Tensor) -> list[torch.Tensor]:
+        y = torch.ops.aten.mul.Scalar(x, 1)
+        y.view(6).add_(1)
         return [x * 2, y]
 
     x = torch.randn(2, 3)

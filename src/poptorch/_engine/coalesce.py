@@ -21,13 +21,12 @@ from .._capture.analyse import is_impure, written_arguments
 from . import norms
 from .attention import attention, is_fused_attention
 from .inplace import undo_hidden_writes
-from .layouts import channels_last
+from .layouts import channels_last, free_views, writes_through_views
 from .memory import DeviceMemory
 from .step import placeholders_of, results_of
 
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
 _COUNT = torch.ops.aten.add_.Tensor
-_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 class CannotCoalesce(Exception):
@@ -216,9 +215,6 @@ def _forward_of(program: Program) -> _Forward:
             continue
         _refuse_writes(node, names)
         known[node] = graph.node_copy(node, lambda old: known[old])
-        if node.target in _VIEWS:
-            # Mapped tensors may have strides that a view can't express where one alone could.
-            known[node].target = torch.ops.aten.reshape.default
         if is_fused_attention(node.target):
             known[node].args = (node.target, *known[node].args)
             known[node].target = attention
@@ -232,6 +228,10 @@ def _forward_of(program: Program) -> _Forward:
             root.register_buffer(str(node.target), getattr(program.micro, str(node.target)))
     undo_hidden_writes(graph)
     graph.eliminate_dead_code()
+    if writes_through_views(graph):
+        raise CannotCoalesce("the model writes to a tensor by way of a view")
+    # Mapped tensors may have strides that a view can't express where one alone could.
+    free_views(graph)
     found.graph = GraphModule(root, graph)
     return found
 

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from .._capture import Program, TensorSpec
 from .._capture.analyse import is_impure, written_arguments
 from .._capture.program import is_random
-from .layouts import channels_last, free_views, value_of
+from .layouts import channels_last, free_views, value_of, writes_through_views
 from .memory import DeviceMemory
 from .step import placeholders_of, results_of
 
@@ -72,6 +72,8 @@ def freeze(program: Program, memory: DeviceMemory, *, widen: bool) -> Frozen:
         if node.op == "get_attr":
             value = getattr(program.micro, str(node.target))
             root.register_buffer(str(node.target), value)
+    if writes_through_views(graph):
+        raise CannotFreeze("the program writes to a tensor by way of a view")
     _fold_batch_norms(graph)
     if memory.device.type == "cpu":
         channels_last(graph)

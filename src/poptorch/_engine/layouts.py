@@ -6,10 +6,13 @@ to the caller in the usual one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+
+from .._capture.analyse import written_arguments
 
 _aten = torch.ops.aten
 _CONVOLUTION = _aten.convolution.default
@@ -32,6 +35,27 @@ def value_of(node: Any) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
+def writes_through_views(graph: Graph) -> bool:
+    """Whether something is written by way of a view, which a reshape that copies would lose."""
+    return any(
+        link.target in _VIEWS
+        for node in graph.nodes
+        for written in written_arguments(node)
+        for link in _chain(written)
+    )
+
+
+def _chain(node: Node) -> Iterator[Node]:
+    """A node and what it is a view of, step by step."""
+    while isinstance(node.target, torch._ops.OpOverload):
+        yield node
+        returned = node.target._schema.returns
+        source = node.args[0] if node.args else None
+        if not returned or returned[0].alias_info is None or not isinstance(source, Node):
+            return
+        node = source
+
+
 def free_views(graph: Graph) -> None:
     """Views become reshapes, which also take tensors whose strides a view can't express."""
     for node in graph.nodes:
@@ -46,6 +70,8 @@ def has_convolutions(graph: Graph) -> bool:
 def channels_last(graph: Graph) -> bool:
     """Turns the weights of all plain 2-d convolutions; False if that changes nothing."""
     if any(node.target in _BOUND_TO_STRIDES for node in graph.nodes):
+        return False
+    if writes_through_views(graph):
         return False
     turned: dict[Node, Node] = {}
     for node in list(graph.nodes):

@@ -25,7 +25,7 @@ def tidied(source: GraphModule) -> GraphModule:
 
 def tidy(graph: Graph) -> None:
     """Removes what has no effect when a graph just runs, without autograd."""
-    written = {target for node in graph.nodes for target in written_arguments(node)}
+    written = _written(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
             continue
@@ -47,6 +47,20 @@ def tidy(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.target in _RESHAPES and not node.users:
             graph.erase_node(node)
+
+
+def _written(graph: Graph) -> set[Node]:
+    """What is written to, and all that had the same memory when captured."""
+    sharing: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        sharing.setdefault(_memory(node), []).append(node)
+    targets = {target for node in graph.nodes for target in written_arguments(node)}
+    return targets.union(*(sharing[_memory(target)] for target in targets))
+
+
+def _memory(node: Node) -> int:
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else -id(node)
 
 
 def _is_idle(node: Node, source: Node, written: set[Node]) -> bool:
