@@ -277,3 +277,20 @@ def test_gradients_are_summed_in_the_accumulators_type(
     run(Loop(made.plan, made.memory), [made.plan.batching.split(t) for t in (x, torch.zeros(4, 2))])
     expected = torch.tensor(-mean * 2.0**-5).half()
     assert made.memory.parameters["weight"] == expected
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(3, 2)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        out = self.cell(x)
+        return out, nn.functional.mse_loss(out, target)
+
+
+def test_a_try_that_fails_leaves_nothing_on_the_screen(capfd: pytest.CaptureFixture[str]) -> None:
+    made = compiled(Recurrent, Shape(2, accumulation=2), training=True)
+    with pytest.raises(CannotCoalesce):
+        mapped_form(made.plan, apart(made.memory))
+    assert capfd.readouterr() == ("", "")

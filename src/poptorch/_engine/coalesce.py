@@ -8,6 +8,7 @@ that changes anything else is refused and stays a loop.
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -103,12 +104,19 @@ def coalesced(
 
 @contextlib.contextmanager
 def _no_slow_rules() -> Iterator[None]:
-    """An operator that vmap can only loop over is no gain: better to keep our own loop."""
+    """An operator that vmap can only loop over is no gain: better to keep our own loop.
+
+    What torch has to say about a try that fails is not for the user.
+    """
     switch: Any = torch._C._functorch
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    silent = log.disabled
     switch._set_vmap_fallback_enabled(False)
+    log.disabled = True
     try:
         yield
     finally:
+        log.disabled = silent
         switch._set_vmap_fallback_enabled(True)
 
 
