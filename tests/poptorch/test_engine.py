@@ -365,3 +365,25 @@ def test_numbers_that_depend_on_data_are_not_drawn_beforehand(instant_compiler: 
         assert executor(torch.tensor([[-50.0, 0.0], [0.0, -50.0]])).flatten().tolist() == [1, 0]
     assert "random numbers" in tuner_of(executor).refused["compiled"]
     assert instant_compiler == []
+
+
+def test_the_work_of_a_variant_that_fails_is_done_by_others(
+    monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    def fail(self: Any, arguments: Any) -> Any:
+        raise compiling.CannotCompile("no compiler here")
+
+    monkeypatch.setattr(compiling.CompiledOnce, "_compile", fail)
+    model = seeded(Net).eval()
+    shape = Shape(2, iterations=32)
+    executor = poptorch.inferenceModel(model, shape.options(mode=poptorch.OutputMode.All))
+    inputs = batch(shape.host)
+    expected = torch.cat([model(*(t[i : i + 2] for t in inputs))[0] for i in range(0, 64, 2)])
+    same(executor(*inputs)[0], expected.detach())
+    tuner = tuner_of(executor)
+    for chunk in (4, 16):  # larger than the plain loop, and than the variant that is best by now
+        mapped = tuner._on_frozen("frozen", False, chunk)
+        tuner._ideas, tuner._rival = [], tuning._Measured(tuning.compiled_form(mapped))
+        same(executor(*inputs)[0], expected.detach())
+        assert f"compiled frozen coalesced {chunk}" in tuner.refused
+        tuner._best = tuning._Measured(mapped)
