@@ -279,18 +279,37 @@ def test_gradients_are_summed_in_the_accumulators_type(
     assert made.memory.parameters["weight"] == expected
 
 
-class Recurrent(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cell = nn.GRUCell(3, 2)
+class Shares(Net):
+    """Adds to a tensor that all micro-batches would share, and looks at a part of it before."""
 
     def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
-        out = self.cell(x)
-        return out, nn.functional.mse_loss(out, target)
+        total = torch.zeros(2, 2)
+        first = total[0]
+        total.add_(self.fc(x))
+        return total, nn.functional.mse_loss(total + first, target)
+
+
+def test_recurrent_cells_are_mapped() -> None:
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(3, 2)
+
+        def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+            out = self.cell(x)
+            return out, nn.functional.mse_loss(out, target)
+
+    made = compiled(Cell, Shape(2, accumulation=2), training=True)
+    ours, theirs = apart(made.memory), apart(made.memory)
+    close(
+        run(mapped_form(made.plan, ours), rows(made.plan)),
+        run(Loop(made.plan, theirs), rows(made.plan)),
+    )
+    close(ours.parameters, theirs.parameters)
 
 
 def test_a_try_that_fails_leaves_nothing_on_the_screen(capfd: pytest.CaptureFixture[str]) -> None:
-    made = compiled(Recurrent, Shape(2, accumulation=2), training=True)
+    made = compiled(Shares, Shape(2, accumulation=2), training=True)
     with pytest.raises(CannotCoalesce):
         mapped_form(made.plan, apart(made.memory))
     assert capfd.readouterr() == ("", "")

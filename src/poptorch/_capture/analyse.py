@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +41,39 @@ def written_arguments(node: Node) -> list[Node]:
             value = node.args[index]
         values = value if isinstance(value, list | tuple) else [value]
         found += [item for item in values if isinstance(item, Node)]
+    return found
+
+
+#: A piece of memory: the node that made it and, where that made several, which of them.
+Memory = tuple[Node, Any]
+
+
+def memory_of(node: Node) -> Memory:
+    """The memory that a node may show: its own, or that of what it is a view of or writes to.
+
+    By the operators' schemas: the tensors of graphs from files can't tell.
+    """
+    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+        source = node.args[0]
+        if node.target is operator.getitem:
+            if not _returns_its_input(source.target):
+                return source, node.args[1]
+        elif not _returns_its_input(node.target):
+            break
+        node = source
+    return node, None
+
+
+def _returns_its_input(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+
+
+def sharing_memory(nodes: Iterable[Node]) -> dict[Memory, list[Node]]:
+    """All nodes, by the memory that they may show."""
+    found: dict[Memory, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(memory_of(node), []).append(node)
     return found
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from .._capture.analyse import Memory, memory_of
 from .layouts import has_convolutions
 from .memory import DeviceMemory
 from .plan import Plan
@@ -41,12 +42,12 @@ def chunk_sizes(plan: Plan, memory: DeviceMemory) -> list[int]:
 
 def _room(plan: Plan, memory: DeviceMemory) -> int:
     """How many micro-batches fit the memory that is free now."""
-    made = {}
-    for node in plan.program.micro.graph.nodes:
+    made: dict[Memory, int] = {}
+    for node in plan.program.nodes:
         value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and node.op == "call_function":
-            storage = value.untyped_storage()
-            made[storage._cdata] = storage.nbytes()
+        if isinstance(value, torch.Tensor):
+            size = value.numel() * value.element_size()
+            made[memory_of(node)] = max(size, made.get(memory_of(node), 0))
     return int(_free(memory.device) * _SHARE) // max(sum(made.values()), 1)
 
 

@@ -83,7 +83,7 @@ def _draw_of(node: Node) -> _Draw | None:
             return None
         shape = node.meta["val"][0].shape
         return _Draw(shape, torch.bool, lambda numbers: numbers.bernoulli_(keep))
-    if not isinstance(value, torch.Tensor) or value.device.type != "cpu":
+    if not isinstance(value, torch.Tensor):
         return None
     if node.target is _aten.bernoulli_.float and _is_fresh(node):
         chance = float(node.args[1]) if len(node.args) > 1 else 0.5  # type: ignore[arg-type]

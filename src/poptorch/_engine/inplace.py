@@ -10,27 +10,21 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .._capture.analyse import written_arguments
+from .._capture.analyse import sharing_memory, written_arguments
 
 
 def undo_hidden_writes(graph: Graph) -> None:
     """Replaces in-place operators whose target is not read again, except through their result."""
     order = {node: index for index, node in enumerate(graph.nodes)}
-    sharing: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            sharing.setdefault(value.untyped_storage()._cdata, []).append(node)
+    # As it is before any change: what two writes in a row did to one memory stays one memory.
+    families = {
+        member: family for family in sharing_memory(graph.nodes).values() for member in family
+    }
     for node in graph.nodes:
         twin = _twin(node)
         if twin is None:
             continue
-        target = node.args[0]
-        value = target.meta.get("val")
-        if not isinstance(value, torch.Tensor):
-            continue
-        family = sharing[value.untyped_storage()._cdata]
-        before = [member for member in family if order[member] < order[node]]
+        before = [member for member in families[node] if order[member] < order[node]]
         if any(member.op in ("placeholder", "get_attr") for member in before):
             continue
         if all(order[user] <= order[node] for member in before for user in member.users):

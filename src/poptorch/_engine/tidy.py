@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from .._capture.analyse import written_arguments
+from .._capture.analyse import memory_of, sharing_memory, written_arguments
 
 _aten = torch.ops.aten
 _RESHAPES = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)
@@ -50,17 +50,10 @@ def tidy(graph: Graph) -> None:
 
 
 def _written(graph: Graph) -> set[Node]:
-    """What is written to, and all that had the same memory when captured."""
-    sharing: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        sharing.setdefault(_memory(node), []).append(node)
-    targets = {target for node in graph.nodes for target in written_arguments(node)}
-    return targets.union(*(sharing[_memory(target)] for target in targets))
-
-
-def _memory(node: Node) -> int:
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else -id(node)
+    """What is written to, and all that may share its memory."""
+    sharing = sharing_memory(graph.nodes)
+    targets = [target for node in graph.nodes for target in written_arguments(node)]
+    return {member for target in targets for member in sharing[memory_of(target)]}
 
 
 def _is_idle(node: Node, source: Node, written: set[Node]) -> bool:
