@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from poptorch import _graph_file
-from poptorch._engine import chunks, norms
+from poptorch._engine import chunks, cuda, norms
 from poptorch._engine.coalesce import CannotCoalesce
 from poptorch._engine.freeze import CannotFreeze, freeze
 from poptorch._engine.inplace import undo_hidden_writes
@@ -331,3 +331,38 @@ def test_a_scaled_copy_that_is_written_by_way_of_a_view_stays_a_copy() -> None:
     graph = make_fx(work, tracing_mode="fake")(x)
     close(tidied(graph)(x.clone()), graph(x.clone()))
     close(tidied(from_file(graph))(x.clone()), graph(x.clone()))
+
+
+class Spread(nn.Module):
+    """A convolution's single pixel is added to a whole image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 1, 3)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        image = x[:, :1].view(-1, 1, 1, 1) * torch.linspace(-1, 1, 9).view(1, 1, 3, 3)
+        return torch.relu(self.conv(image) + image), target
+
+
+def test_a_packed_result_that_is_spread_is_not_fused() -> None:
+    made = compiled(Spread, Shape(2), training=False)
+    packed = packed_form(Loop(made.plan, made.memory))
+    close(run(packed, rows(made.plan)), run(Loop(made.plan, made.memory), rows(made.plan)))
+
+
+# --- the GPU's choice, without a GPU --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("checks", "pinned", "best"),
+    [(False, "", "coalesced 4"), (True, "", "checked loop"), (False, "1", "loop")],
+)
+def test_on_a_gpu_float_checks_and_pinning_hold_too(
+    checks: bool, pinned: str, best: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "Replayed", lambda base, memory: base)
+    monkeypatch.setenv("SOFTIPU_DETERMINISTIC", pinned)
+    made = compiled(Net, Shape(2, accumulation=4), training=True)
+    tuner = cuda.CudaTuner(replace(made.plan, checks_floats=checks), apart(made.memory))
+    assert tuner.choose(4).name == best

@@ -149,6 +149,8 @@ def _other_operand(addition: Node, mine: Node) -> Node | None:
     theirs = [item for item in operands if _origin(item) is not mine]
     if len(theirs) != 1 or _shape(theirs[0]) != _shape(addition):
         return None
+    if _shape(mine).numel() != _shape(addition).numel():
+        return None  # the convolution's result is the one that is spread
     value = value_of(theirs[0])
     return theirs[0] if value is not None and value.dtype == torch.float32 else None
 
