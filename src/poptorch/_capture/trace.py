@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
 from .. import _context
@@ -67,7 +68,8 @@ def trace(source: Source) -> tuple[Program, Any]:
 
     lent = _lent(source.model, _slots(source, parameters, buffers))
     # `fakes` is entered before the tracer, so that what forward makes out of nothing is fake too.
-    with lent, explained(source.model), fakes:
+    # A lazy module writes its Python code when it is first run, not after each of our changes.
+    with lent, explained(source.model), fakes, _use_lazy_graph_module(True):
         traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
