@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-#: Framework -> the front end whose `apply()` is called once the framework is loaded.
+#: Framework -> the front end: `prepare()` is called before the framework loads, `apply()` after.
 FRONT_ENDS = {
     "tensorflow": "softipu.frontends.tensorflow",
     "paddle": "softipu.frontends.paddle",
@@ -49,7 +49,7 @@ class FrontEndFinder:
 
 
 class _ApplyAfterLoading:
-    """A loader that applies the front end right after the framework's own code ran."""
+    """A loader that lets the front end act right before and right after the framework's own code."""
 
     def __init__(self, loader: Loader, front_end: str) -> None:
         self._loader = loader
@@ -66,10 +66,12 @@ class _ApplyAfterLoading:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
         from importlib import import_module
 
-        import_module(self._front_end).apply()
+        front_end = import_module(self._front_end)
+        front_end.prepare()
+        self._loader.exec_module(module)
+        front_end.apply()
 
 
 def exists(module_name: str) -> bool:

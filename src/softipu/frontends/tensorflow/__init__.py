@@ -1,0 +1,21 @@
+"""The TensorFlow front end: what happens around `import tensorflow`.
+
+Nothing here imports TensorFlow: `prepare` runs before its code and `apply` right after it, in every
+program of the environment, also in those that never touch an IPU. They only make
+`tensorflow.python.ipu` and its relatives importable; all else waits until one of them is imported.
+"""
+
+from __future__ import annotations
+
+from . import aliases, legacy_keras
+
+
+def prepare() -> None:
+    """Before TensorFlow's own code: Keras 2 for programs that say they are for the IPU."""
+    if legacy_keras.main_program_is_for_the_ipu():
+        legacy_keras.request()
+
+
+def apply() -> None:
+    """After TensorFlow's own code."""
+    aliases.install()

@@ -1,0 +1,1 @@
+"""Part of tensorflow.compiler.plugin.poplar that programs import."""
