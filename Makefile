@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# First, and by its exact version: any other request may bring gigabytes of CUDA libraries.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch,tensorflow]'
 	touch $@
 
 demo: $(STAMP)
@@ -30,6 +30,7 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
+	$(BIN)/python -m benchmarks.keras_fit --first
 
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs

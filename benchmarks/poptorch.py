@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
+from . import turns
 from .poptorch_rows import GPU_ROWS, ROWS, Row, hand_written, ours
 
 _SECONDS_PER_TURN = 0.4
@@ -55,54 +53,20 @@ def take_turns(row: Row, side: str, backend: str) -> None:
         call, how = hand_written(row, backend, compiled=side == "torch.compile"), side
     for _ in range(3):
         call()
-    print(how, flush=True)
-    for _ in sys.stdin:
-        print(_timed(call, sync), flush=True)
-
-
-class _Player:
-    """A process that takes turns."""
-
-    def __init__(self, row: Row, side: str, backend: str) -> None:
-        settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
-        arguments = ["--turns-of", side, row.name, "--backend", backend]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.poptorch", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, **settings},
-        )  # fmt: skip
-        self.how = self._line()
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{' '.join(map(str, self._process.args))} ended")  # type: ignore[arg-type]
-        return line.strip()
-
-    def turn(self) -> float:
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        return float(self._line())
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+    turns.take_turns(how, lambda: _timed(call, sync))
 
 
 def measure(row: Row, backend: str, rounds: int) -> dict[str, Any]:
     """All sides of one row: a process each, made ready one after the other, then in turns."""
-    players = {side: _Player(row, side, backend) for side in _SIDES}
-    times: dict[str, list[float]] = {side: [] for side in _SIDES}
-    for _ in range(rounds):
-        for side, player in players.items():
-            times[side].append(player.turn())
-    for player in players.values():
-        player.close()
-    result: dict[str, Any] = {side: statistics.median(values) for side, values in times.items()}
-    return result | {"variant": players["softipu"].how}
+    settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
+    players = {
+        side: turns.Player(
+            ["benchmarks.poptorch", "--turns-of", side, row.name, "--backend", backend], settings
+        )
+        for side in _SIDES
+    }
+    times: dict[str, Any] = dict(turns.medians(players, rounds))
+    return times | {"variant": players["softipu"].how}
 
 
 def memory(row: Row, side: str, backend: str) -> float:
@@ -121,16 +85,7 @@ def first(row: Row, side: str, backend: str) -> float:
 
 
 def _child(arguments: list[str], extra: dict[str, str]) -> tuple[str, float]:
-    # As installed: with bytecode, whatever the shell says.
-    environment = {**os.environ, **extra, "PYTHONDONTWRITEBYTECODE": ""}
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.poptorch", *arguments],
-        capture_output=True, text=True, env=environment, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
-    return done.stdout, time.perf_counter() - start
+    return turns.timed_child(["benchmarks.poptorch", *arguments], extra)
 
 
 def table(rows: tuple[Row, ...], backend: str, rounds: int) -> list[dict[str, Any]]:

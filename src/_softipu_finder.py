@@ -49,7 +49,7 @@ class FrontEndFinder:
 
 
 class _ApplyAfterLoading:
-    """A loader that lets the front end act right before and right after the framework's own code."""
+    """A loader that lets the front end act right before and after the framework's own code."""
 
     def __init__(self, loader: Loader, front_end: str) -> None:
         self._loader = loader

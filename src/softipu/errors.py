@@ -429,3 +429,36 @@ class NoCycles(SoftIPUError):
     code = 2005
     cause = "Cycles are predicted by the machine model, which this version does not have yet."
     remedy = "Use getLatency() and its relatives for times measured on this machine."
+
+
+class KerasAlreadyLoaded(SoftIPUError, ImportError):
+    code = 3000
+    cause = "IPU programs are written for Keras 2, and TensorFlow picks one Keras for a process."
+    remedy = (
+        "Import tensorflow.python.ipu before tensorflow.keras is first used, "
+        "or set TF_USE_LEGACY_KERAS=1."
+    )
+
+
+class InvalidPoplarFlags(SoftIPUError):
+    code = 3010
+    cause = "TF_POPLAR_FLAGS has a flag that does not exist, or a value that the flag can't take."
+    remedy = "Correct it; TF_POPLAR_FLAGS=--help prints every flag, docs/environment.md says where."
+
+
+class PoplarFilesUnsupported(SoftIPUError):
+    code = 3011
+    cause = "The format belongs to Graphcore's run time for compiled programs, which is not here."
+    remedy = (
+        "Save variables with tf.train.Checkpoint or model.save, data sets with "
+        "tf.data.Dataset.save, and arrays with numpy.savez."
+    )
+
+
+class FloatingPointTrap(SoftIPUError, ArithmeticError):
+    code = 3020
+    cause = "IPUConfig.floating_point_behaviour asks to stop at NaN, overflow or division by 0."
+    remedy = (
+        "Lower the learning rate or the loss scale, look at the inputs, or find the operation with "
+        "tf.debugging.enable_check_numerics(); or leave floating_point_behaviour unset."
+    )

@@ -130,6 +130,9 @@ SETTINGS = {
                 "JSON of option names and values that every `poptorch.Options()` begins with."),
         Setting("POPLAR_ENGINE_OPTIONS", "text", None,
                 "JSON of engine options; merged with those that a program sets."),
+        Setting("TF_POPLAR_FLAGS", "text", None,
+                "Flags of TensorFlow programs, such as `--use_ipu_model` and "
+                "`--executable_cache_path=DIR`, or a file of them; `--help` lists them all."),
         Setting("OMPI_COMM_WORLD_SIZE", "text", None,
                 "Number of processes of a distributed PopTorch program."),
         Setting("OMPI_COMM_WORLD_RANK", "text", None,

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 FAKE_PADDLE = "loaded = True\n"
-FAKE_FRONT_END = "def apply():\n    import paddle\n    paddle.applied = paddle.loaded\n"
+FAKE_FRONT_END = "def prepare():\n    pass\n\n\ndef apply():\n    import paddle\n    paddle.applied = paddle.loaded\n"
 SHOW = """
 import sys, paddle
 print(getattr(paddle, "applied", None), type(paddle.__spec__.loader).__name__)

@@ -61,17 +61,39 @@ def options_page() -> str:
             lines += ["", f"## `{parser.prog}`", "", parser.description or "", ""]
             lines += ["| option | default | meaning |", "|---|---|---|"]
             lines += list(_option_rows(parser))
-    return "\n".join([*lines, *_poptorch_options()]) + "\n"
+    parts = (lines, _poptorch_options(), _ipu_config_options(), _poplar_flags())
+    return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def _poptorch_options() -> list[str]:
     # Imported here: only whoever writes the pages needs PyTorch.
     from poptorch.options import OPTION_ROWS
 
-    lines = ["", "## `poptorch.Options`", ""]
+    return _program_options("poptorch.Options", [row.to_json() for row in OPTION_ROWS])
+
+
+def _ipu_config_options() -> list[str]:
+    from ..frontends.tensorflow.ipu_options import OPTIONS
+
+    return _program_options("IPUConfig", [row.to_json() for row in OPTIONS])
+
+
+def _poplar_flags() -> list[str]:
+    from ..frontends.tensorflow.flags import FLAGS
+
+    lines = ["", "## `TF_POPLAR_FLAGS`", "", "| flag | default | meaning | here |"]
+    lines.append("|---|---|---|---|")
+    for flag in FLAGS.values():
+        default = f"`{flag.default}`" if flag.default else ""
+        lines.append(f"| `--{flag.name}` | {default} | {flag.meaning} | {flag.support} |")
+    return lines
+
+
+def _program_options(name: str, rows: Sequence[dict[str, str]]) -> list[str]:
+    lines = ["", f"## `{name}`", ""]
     lines += ["| option | takes | default | meaning | here |", "|---|---|---|---|---|"]
-    for row in OPTION_ROWS:
-        cells = {key: text.replace("|", "or") for key, text in row.to_json().items()}
+    for row in rows:
+        cells = {key: text.replace("|", "or") for key, text in row.items()}
         lines.append(
             f"| `{cells['name']}` | {cells['type']} | {cells['default']} | {cells['meaning']} "
             f"| {cells['support']} |"

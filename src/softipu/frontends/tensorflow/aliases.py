@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from importlib.util import spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -56,11 +56,13 @@ class AliasFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
-        if ".ipu" not in name and "compiler.plugin" not in name:
+        if not name.startswith(("tensorflow.", "keras.", "tf_keras.")):
             return None
         for spelling, canonical in SPELLINGS.items():
             if name == spelling or name.startswith(spelling + "."):
-                return ModuleSpec(name, _SameModule(canonical + name[len(spelling) :]))
+                return _same(name, canonical + name[len(spelling) :])
+        if name.startswith("keras.") and ".ipu" not in name:
+            return _keras_2(name)
         folder = PACKAGES.get(name)
         if folder is None:
             return None
@@ -68,6 +70,23 @@ class AliasFinder:
         return spec_from_file_location(
             name, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
+
+
+def _keras_2(name: str) -> ModuleSpec | None:
+    """Inner modules of Keras 2, in a program that calls it `keras`; else they would load twice."""
+    keras_2 = sys.modules.get("tf_keras")
+    if keras_2 is None or sys.modules.get("keras") is not keras_2:
+        return None
+    return _same(name, f"tf_keras.src.{name.removeprefix('keras.')}")
+
+
+def _same(name: str, canonical: str) -> ModuleSpec | None:
+    """`name` is the module `canonical`, where that exists; else other finders are asked."""
+    try:
+        found = canonical in sys.modules or find_spec(canonical) is not None
+    except ModuleNotFoundError:
+        return None
+    return ModuleSpec(name, _SameModule(canonical)) if found else None
 
 
 def install() -> None:

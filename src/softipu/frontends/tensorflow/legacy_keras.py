@@ -1,4 +1,4 @@
-"""IPU programs are written for Keras 2; TensorFlow decides at its first use of Keras which it takes.
+"""IPU programs are written for Keras 2; TensorFlow picks its Keras when that is first used.
 
 The choice is one environment variable for the whole process, so it is only made for programs that
 import the IPU modules: before TensorFlow loads where the main program's text says so, else when
@@ -47,4 +47,9 @@ def main_program_is_for_the_ipu() -> bool:
 
 def loaded_too_early() -> bool:
     """Whether this process already uses Keras 3 under the name tf.keras."""
-    return any(name.startswith("keras._tf_keras") for name in sys.modules)
+    tensorflow = sys.modules["tensorflow"]
+    module = sys.modules.get("tensorflow.keras")
+    if module is not None and "_tf_keras" in (getattr(module, "__file__", None) or ""):
+        return True
+    loader = vars(tensorflow).get("keras")
+    return getattr(loader, "__dict__", {}).get("_tfll_keras_version") == "keras_3"

@@ -5,15 +5,30 @@ Each change is here, so that one file answers "what did softipu do to my TensorF
 
 from __future__ import annotations
 
-from . import legacy_keras
+from importlib import import_module
+
+from softipu.errors import KerasAlreadyLoaded
+
+from . import aliases, legacy_keras, moved_names
 
 
 def install() -> None:
     """Idempotent; called by the import of tensorflow.python.ipu or keras.ipu."""
     _use_keras_2()
+    aliases.SPELLINGS.update(moved_names.MODULES)
+    for part in ("moved_names", "device_list", "sessions", "legacy_optimizers"):
+        import_module(f".{part}", __package__).install()
+    _add_keras_ipu()
+
+
+def extend_keras() -> None:
+    """What models need that are made under an IPUStrategy."""
+    import_module("tf_keras.ipu")
 
 
 def _use_keras_2() -> None:
+    if legacy_keras.loaded_too_early():
+        raise KerasAlreadyLoaded("Keras 3 was used before the IPU modules were imported")
     legacy_keras.request()
     import tensorflow as tf
     from tensorflow.python.tools import module_util
@@ -21,3 +36,10 @@ def _use_keras_2() -> None:
     folder = module_util.get_parent_dir_for_name("tf_keras.api._v2.keras")
     if folder is not None and folder not in tf.__path__:
         tf.__path__.insert(0, folder)
+
+
+def _add_keras_ipu() -> None:
+    """`ipu` as an attribute of Keras under each of its names."""
+    module = import_module("tf_keras.ipu")
+    for name in ("tf_keras", "tf_keras.api._v2.keras", "tf_keras.src", "tensorflow.keras"):
+        import_module(name).ipu = module  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ order, so that all get the same bits.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import auto_control_deps_utils, func_graph
 from tensorflow.python.framework import ops as framework_ops
+from tensorflow.python.ops import handle_data_util
 
 _numbers = itertools.count()
 
@@ -84,10 +86,25 @@ def replica_index() -> tf.Tensor:
     if current is None or current.replicas() == 1:
         return tf.constant(0, tf.int32)
     if current.index is None:
-        with tf.init_scope():
-            numbers = [tf.constant(r, tf.int32) for r in range(current.replicas())]
-        current.index = per_replica(numbers)
+        current.index = per_replica(_numbers_to(current.replicas()))
+    if current.index.dtype == tf.resource:
+        return tf.raw_ops.ReadVariableOp(resource=current.index, dtype=tf.int32)
     return tf.identity(current.index)
+
+
+def _numbers_to(replicas: int) -> list[Any]:
+    """0, 1, …, as tensors that a function captures and does not take for constants."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            return [tf.constant(r, tf.int32) for r in range(replicas)]
+        _kept_numbers.extend(
+            tf.Variable(r, trainable=False, dtype=tf.int32)
+            for r in range(len(_kept_numbers), replicas)
+        )
+        return [number.handle for number in _kept_numbers[:replicas]]
+
+
+_kept_numbers: list[tf.Variable] = []
 
 
 def make_queue(dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> tf.Tensor:
@@ -124,6 +141,52 @@ def exchange(value: tf.Tensor) -> list[tf.Tensor]:
     return received
 
 
+def in_one_message(
+    values: Sequence[tf.Tensor], reduce: Callable[[tf.Tensor], tf.Tensor]
+) -> list[tf.Tensor]:
+    """`reduce`, which works element by element, on many tensors: once for each type."""
+    dense = [tf.convert_to_tensor(value) for value in values]
+    results: list[Any] = [None] * len(dense)
+    for dtype in dict.fromkeys(value.dtype for value in dense):
+        places = [i for i, value in enumerate(dense) if value.dtype == dtype]
+        sizes = [dense[i].shape.num_elements() for i in places]
+        joined = reduce(tf.concat([tf.reshape(dense[i], [-1]) for i in places], 0))
+        for i, part in zip(places, tf.split(joined, sizes), strict=True):
+            results[i] = tf.reshape(part, dense[i].shape)
+    return results
+
+
+def shared_feed(take: Callable[[], Any], spec: Any) -> Any:
+    """The next element for this replica of a source from which all replicas take in turns.
+
+    Replica 0 takes one element for each and hands them out, so that element i goes to replica
+    i modulo their number whatever the timing.
+    """
+    replicas = count()
+    if replicas == 1:
+        return take()
+    flat_specs = tf.nest.flatten(spec)
+    types, shapes = [s.dtype for s in flat_specs], [s.shape for s in flat_specs]
+    queues = [make_queue(types, shapes) for _ in range(replicas)]
+
+    def hand_out() -> tf.Tensor:
+        done: list[Any] = []
+        for queue in queues:
+            with tf.control_dependencies(done):
+                element = tf.nest.flatten(take())
+            sent = tf.raw_ops.QueueEnqueueV2(handle=queue, components=element)
+            done = [sent] if sent is not None else []
+        with tf.control_dependencies(done):
+            return tf.constant(0)
+
+    handed = tf.cond(tf.equal(replica_index(), 0), hand_out, lambda: tf.constant(0))
+    with tf.control_dependencies([handed]):
+        flat = tf.raw_ops.QueueDequeueV2(handle=per_replica(queues), component_types=types)
+    for tensor, shape in zip(flat, shapes, strict=True):
+        tensor.set_shape(shape)
+    return tf.nest.pack_sequence_as(spec, flat)
+
+
 class Replicated:
     """A traced function that runs as several replicas."""
 
@@ -131,7 +194,8 @@ class Replicated:
         self._traced = traced
         self._replicas = replicas
         self._stand_ins = current.stand_ins
-        self._copies: dict[int, list[Any]] = {}
+        self._copies: dict[int, _Copies] = {}
+        self._started: Any = None
         self._outer: Any = None
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
@@ -157,9 +221,8 @@ class Replicated:
         # the first would wait forever for the second.
         with tf.init_scope():
             graph = func_graph.func_graph_from_py_func(
-                "softipu_replicas", outer, specs, {}, autograph=False,
-                add_control_dependencies=False,
-            )  # fmt: skip
+                "softipu_replicas", outer, specs, {}, add_control_dependencies=False
+            )
         kind = function_type.from_structured_signature(
             (specs, {}), graph.structured_outputs, graph.function_captures.capture_types
         )
@@ -167,19 +230,19 @@ class Replicated:
 
     def _calls(self, inputs: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         captured = list(self._traced.captured_inputs)
-        written = self._written_variables()
-        before = [
-            copy.assign(variable)
-            for variable in written.values()
-            for copy in self._copies_of(variable)[1:]
-        ]
+        copies = self._copies_of_written()
         results = []
-        with tf.control_dependencies(before):
-            inputs = [tf.identity(t) for t in inputs]
+        # The calls themselves must wait: a function's body may run as soon as the call's own
+        # control inputs are there, whatever its other inputs wait for.
+        with tf.control_dependencies([op for each in copies for op in each.refresh(self._started)]):
             for replica in range(self._replicas):
-                handles = [self._stand_in(t, replica, written) for t in captured]
+                handles = [self._stand_in(t, replica) for t in captured]
                 results.append(self._call(inputs, handles))
-        done = [op for _, op in results]
+        done = [call for _, call in results]
+        with tf.control_dependencies(done):
+            done += [each.seen.assign(each.read()) for each in copies if each.seen is not None]
+            if self._started is not None:
+                done.append(self._started.assign(True))
         with tf.control_dependencies(done):
             return [[tf.identity(t) for t in outputs] for outputs, _ in results]
 
@@ -193,41 +256,69 @@ class Replicated:
         outputs = [t for t in flat if isinstance(t, tf.Tensor)]
         return outputs, calls[-1]
 
-    def _stand_in(self, captured: Any, replica: int, written: dict[int, Any]) -> Any:
+    def _stand_in(self, captured: Any, replica: int) -> Any:
         known = self._stand_ins.get(id(captured))
         if known is not None:
             return known[1][replica]
-        variable = written.get(id(captured))
-        if variable is not None:
-            return self._copies_of(variable)[replica].handle
-        return captured
+        copies = self._copies.get(id(captured))
+        return captured if copies is None else copies.handles[replica]
 
-    def _copies_of(self, variable: Any) -> list[Any]:
-        copies = self._copies.get(id(variable))
-        if copies is None:
-            with tf.init_scope():
-                copies = [variable] + [
-                    _scratch_variable(variable) for _ in range(self._replicas - 1)
-                ]
-            self._copies[id(variable)] = copies
-        return copies
-
-    def _written_variables(self) -> dict[int, Any]:
-        """Variables that the function writes, by the id of their handle."""
+    def _copies_of_written(self) -> list[_Copies]:
+        """Copies of the variables that the function writes."""
         graph = self._traced.graph
         read_only = set(auto_control_deps_utils.get_read_only_resource_input_indices_graph(graph))
-        names = {id(inner): i for i, inner in enumerate(graph.inputs)}
-        variables = {id(v.handle): v for v in graph.variables}
-        found = {}
+        places = {id(inner): i for i, inner in enumerate(graph.inputs)}
         for outer, inner in graph.captures:
-            if id(outer) in variables and names.get(id(inner)) not in read_only:
-                found[id(outer)] = variables[id(outer)]
-        return found
+            is_written = places.get(id(inner)) not in read_only and id(outer) not in self._stand_ins
+            if outer.dtype == tf.resource and is_written and id(outer) not in self._copies:
+                kind = _variable_kind(outer)
+                if kind is not None:
+                    self._copies[id(outer)] = _Copies(outer, *kind, self._replicas)
+        if self._started is None and self._copies:
+            with tf.init_scope():
+                if tf.executing_eagerly():
+                    self._started = _scratch(False)
+        return list(self._copies.values())
 
 
-def _scratch_variable(variable: Any) -> Any:
-    """Like `variable`, without a value of its own; it is written before each run."""
+class _Copies:
+    """A variable of the program, known by its handle, and its copies for other replicas."""
+
+    def __init__(self, handle: Any, dtype: Any, shape: Any, replicas: int) -> None:
+        self._handle, self._dtype = handle, dtype
+        zeros = functools.partial(tf.zeros, shape, dtype)
+        with tf.init_scope():
+            self._copies = [_scratch(zeros) for _ in range(replicas - 1)]
+            # In graphs of TensorFlow 1 nobody would initialise it: there copies always follow.
+            self.seen = _scratch(zeros) if tf.executing_eagerly() else None
+        self.handles = [handle, *(copy.handle for copy in self._copies)]
+
+    def read(self) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)
+
+    def refresh(self, started: Any) -> list[Any]:
+        """Copies follow a variable that the host changed since the last run, and only then: what
+        differs from replica to replica, such as metrics, goes on where it was."""
+        value = self.read()
+        if self.seen is None:
+            return [copy.assign(value) for copy in self._copies]
+        same = tf.reduce_all(tf.equal(self.seen, value)) & started
+        return [copy.assign(tf.where(same, copy, value)) for copy in self._copies]
+
+
+def _variable_kind(handle: Any) -> tuple[Any, Any] | None:
+    """Type and shape behind a handle, or None when it is not a variable's."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None and not isinstance(handle, framework_ops.EagerTensor):
+        data = handle_data_util.get_resource_handle_data(handle)
+    if data is None or not data.is_set or not data.shape_and_type:
+        return None
+    known = data.shape_and_type[0]
+    return tf.as_dtype(known.dtype), tf.TensorShape(known.shape)
+
+
+def _scratch(initial: Any) -> Any:
+    """A variable that is ours alone; in graphs no collection knows it, and it is written first."""
     if tf.executing_eagerly():
-        return tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False)
-    zeros = lambda: tf.zeros(variable.shape, variable.dtype)  # noqa: E731
-    return tf.compat.v1.Variable(zeros, trainable=False, collections=[], use_resource=True)
+        return tf.Variable(initial, trainable=False)
+    return tf.compat.v1.Variable(initial, trainable=False, collections=[], use_resource=True)

@@ -1,1 +1,5 @@
-"""Part of tensorflow.python.ipu: distributed."""
+"""Part of tensorflow.python.ipu: programs of several processes, as PopDist starts them."""
+
+from .host_collective_ops import allgather, allreduce, broadcast
+
+__all__ = ["allgather", "allreduce", "broadcast"]

@@ -1,1 +1,13 @@
-"""Part of tensorflow.python.ipu: ops."""
+"""Part of tensorflow.python.ipu: its ops, each module loaded when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f".{name}", __name__)

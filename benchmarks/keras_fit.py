@@ -1,0 +1,151 @@
+"""Keras `fit` on virtual IPUs, against plain tf.keras in all the ways a person would try.
+
+python -m benchmarks.keras_fit [--rows TEXT] [--rounds N] [--first]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import turns
+
+_BATCH, _STEPS = 64, 100
+#: Plain tf.keras: steps per execution, XLA.
+_PLAIN = {
+    "plain": (1, False),
+    "plain, 100 steps": (_STEPS, False),
+    "XLA": (1, True),
+    "XLA, 100 steps": (_STEPS, True),
+}
+_SIDES = ("softipu", *_PLAIN)
+_ROWS = ("MNIST MLP", "MNIST CNN")
+
+
+def _model(row: str) -> Any:
+    from tensorflow import keras
+
+    layers = keras.layers
+    if row == "MNIST MLP":
+        return keras.Sequential(
+            [layers.Flatten(input_shape=(28, 28, 1)), layers.Dense(128, activation="relu"),
+             layers.Dense(10)]
+        )  # fmt: skip
+    return keras.Sequential(
+        [layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)), layers.MaxPooling2D(),
+         layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(), layers.Flatten(),
+         layers.Dense(64, activation="relu"), layers.Dense(10)]
+    )  # fmt: skip
+
+
+def _compiled(row: str, steps: int, **options: Any) -> Any:
+    from tensorflow import keras
+
+    model = _model(row)
+    model.compile(
+        keras.optimizers.legacy.SGD(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        steps_per_execution=steps,
+        **options,
+    )
+    return model
+
+
+def _dataset() -> Any:
+    import numpy as np
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    images = random.normal(size=(_BATCH * 8, 28, 28, 1)).astype(np.float32)
+    labels = random.integers(0, 10, _BATCH * 8).astype(np.int32)
+    data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(_BATCH, drop_remainder=True)
+    return data.cache().repeat().prefetch(16)
+
+
+def fit_of(side: str, row: str) -> Callable[[int], Any]:
+    """A function that fits for so many steps."""
+    if side == "softipu":
+        from tensorflow.python import ipu
+
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = 1
+        config.configure_ipu_system()
+        with ipu.ipu_strategy.IPUStrategy().scope():
+            model = _compiled(row, _STEPS)
+    else:
+        steps, xla = _PLAIN[side]
+        model = _compiled(row, steps, jit_compile=xla)
+    data = _dataset()
+    return lambda steps: model.fit(data, steps_per_epoch=steps, epochs=1, verbose=0)
+
+
+def _player(side: str, row: str) -> None:
+    fit = fit_of(side, row)
+    fit(_STEPS)
+    fit(_STEPS)
+
+    def turn() -> float:
+        start = time.perf_counter()
+        fit(5 * _STEPS)
+        return (time.perf_counter() - start) / (5 * _STEPS)
+
+    turns.take_turns(side, turn)
+
+
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
+
+
+def table(rows: list[str], rounds: int) -> None:
+    print(f"{'row':12}" + "".join(f"{side:>18}" for side in _SIDES) + f"{'x best':>8}")
+    for row in rows:
+        players = {
+            side: turns.Player(["benchmarks.keras_fit", "--turns-of", side, row], _QUIET)
+            for side in _SIDES
+        }
+        times = turns.medians(players, rounds)
+        best = min(times[side] for side in _PLAIN)
+        shown = "".join(f"{times[side] * 1e3:18.3f}" for side in _SIDES)
+        print(f"{row:12}{shown}{best / times['softipu']:8.2f}", flush=True)
+    print("milliseconds per step")
+
+
+def first_steps(rows: list[str]) -> None:
+    print(f"\n{'seconds to the first execution':32}{'plain':>10}{'softipu':>10}")
+    for row in rows:
+        times: dict[str, list[float]] = {"plain, 100 steps": [], "softipu": []}
+        for turn in range(4):
+            for side, values in times.items():
+                _, seconds = turns.timed_child(
+                    ["benchmarks.keras_fit", "--first-of", side, row], _QUIET
+                )
+                if turn:  # the first reads files for the first time
+                    values.append(seconds)
+        shown = "".join(f"{sorted(values)[1]:10.2f}" for values in times.values())
+        print(f"{row:32}{shown}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", default="", help="only rows whose name contains this")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", action="store_true", help="also the time to the first execution")
+    parser.add_argument("--turns-of", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--first-of", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.turns_of:
+        return _player(*arguments.turns_of)
+    if arguments.first_of:
+        fit_of(*arguments.first_of)(_STEPS)
+        return None
+    rows = [row for row in _ROWS if arguments.rows in row]
+    table(rows, arguments.rounds)
+    if arguments.first:
+        first_steps(rows)
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Sides of a comparison as processes that take turns, so that noise hits all of them alike."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+
+class Player:
+    """A process that gets ready, says how it does it, and then takes a turn when asked."""
+
+    def __init__(self, arguments: list[str], settings: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env={**os.environ, **settings},
+        )  # fmt: skip
+        self.how = self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(map(str, self._process.args))} ended")  # type: ignore[arg-type]
+        return line.strip()
+
+    def turn(self) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def take_turns(how: str, turn: Callable[[], float]) -> None:
+    """The player's side of the conversation."""
+    print(how, flush=True)
+    for _ in sys.stdin:
+        print(turn(), flush=True)
+
+
+def medians(players: Mapping[str, Player], rounds: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {side: [] for side in players}
+    for _ in range(rounds):
+        for side, player in players.items():
+            times[side].append(player.turn())
+    for player in players.values():
+        player.close()
+    return {side: statistics.median(values) for side, values in times.items()}
+
+
+def timed_child(arguments: list[str], settings: Mapping[str, str]) -> tuple[str, float]:
+    """What a process printed, and the seconds it took from start to end."""
+    # As installed: with bytecode, whatever the shell says.
+    environment = {**os.environ, **settings, "PYTHONDONTWRITEBYTECODE": ""}
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, env=environment,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout, time.perf_counter() - start

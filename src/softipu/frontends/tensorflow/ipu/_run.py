@@ -1,0 +1,155 @@
+"""How functions run on the configured IPUs: how many replicas, and what is traced for them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.function.polymorphism import function_type
+from tensorflow.python.distribute import device_util
+from tensorflow.python.eager.polymorphic_function import concrete_function, function_type_utils
+from tensorflow.python.framework import device as tf_device
+from tensorflow.python.framework import func_graph
+
+from softipu.frontends.tensorflow import replicas, sessions, system
+
+_state = threading.local()
+
+
+@dataclass
+class Shards:
+    """The IPUs that one replica of a traced function names."""
+
+    used: int = 1
+    #: The device that must have them, where that is known already.
+    ordinal: int | None = None
+    #: To be told the number of replicas once it is final.
+    listeners: list[Callable[[int], None]] = field(default_factory=list)
+
+    def settled(self, replicas: int) -> None:
+        for listener in self.listeners:
+            listener(replicas)
+
+
+def when_settled(listener: Callable[[int], None]) -> None:
+    """Tells `listener` how many replicas the function being traced has in the end."""
+    for shards in getattr(_state, "shards", ())[-1:]:
+        shards.listeners.append(listener)
+
+
+def note_shard(index: int) -> None:
+    """The function being traced uses shard `index`."""
+    for shards in getattr(_state, "shards", ()):
+        shards.used = max(shards.used, index + 1)
+        if shards.ordinal is not None:
+            replica_count(shards.used, shards.ordinal)
+
+
+@contextlib.contextmanager
+def observed_shards(ordinal: int | None = None) -> Iterator[Shards]:
+    stack = _state.__dict__.setdefault("shards", [])
+    shards = Shards(ordinal=ordinal)
+    stack.append(shards)
+    try:
+        yield shards
+    finally:
+        stack.pop()
+
+
+def being_compiled() -> bool:
+    """Whether the code that runs is traced for IPUs."""
+    return bool(getattr(_state, "shards", ()))
+
+
+def replica_count(shards: int, ordinal: int = 0) -> int:
+    """How often a function that uses `shards` IPUs fits on the device."""
+    return int(system.replicas_for(shards, ordinal))
+
+
+def ipus_for(shards: int) -> int:
+    """IPUs come in powers of two."""
+    return 1 << max(0, shards - 1).bit_length()
+
+
+def ordinal_of(device: str) -> int:
+    return int(tf_device.DeviceSpec.from_string(device or "").device_index or 0)
+
+
+def traced_function(name: str, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """`function` of flat tensors as a function of TensorFlow; in graphs of TensorFlow 1 too."""
+    specs = tuple(tf.TensorSpec(t.shape, t.dtype) for t in inputs)
+    graph = func_graph.func_graph_from_py_func(name, function, specs, {})
+    kind = function_type.from_structured_signature(
+        (specs, {}), graph.structured_outputs, graph.function_captures.capture_types
+    )
+    return concrete_function.ConcreteFunction.from_func_graph(graph, kind, attrs={})
+
+
+def run_replicated(
+    fn: Any, args: Sequence[Any] = (), kwargs: Any = None, ipus_per_replica: int | None = None
+) -> Any:
+    """Calls a `tf.function` on all replicas and returns what the first one returned."""
+    kwargs = kwargs or {}
+    ordinal = ordinal_of(device_util.current())
+    with sessions.on_ipus([ordinal]), sessions.translated_errors():
+        if isinstance(fn, concrete_function.ConcreteFunction):
+            return fn(*args, **kwargs)  # traced already, for one replica
+        runs = _runs.setdefault(fn, _Runs(fn))
+        return runs(args, kwargs, ordinal, ipus_per_replica)
+
+
+class _Runs:
+    """A `tf.function` as it was traced for different numbers of replicas."""
+
+    def __init__(self, fn: Any) -> None:
+        self._python_function = weakref.ref(fn)
+        self._functions: dict[int, Any] = {}
+        self._shards = 1
+        self._replicated: dict[int, tuple[Any, replicas.Replicated]] = {}
+
+    def __call__(self, args: Any, kwargs: Any, ordinal: int, ipus: int | None) -> Any:
+        self._shards = max(self._shards, ipus or 1)
+        if replica_count(self._shards, ordinal) == 1 == system.ipus(ordinal):
+            with observed_shards(ordinal):
+                return self._function(1)(*args, **kwargs)
+        count, traced = self._traced(args, kwargs, ordinal)
+        function = self._function(count)
+        if count == 1:
+            return function(*args, **kwargs)
+        bound = function_type_utils.bind_function_inputs(
+            args, kwargs, function._function_type, function._default_values
+        )
+        bound = traced.function_type.bind(*bound.args, **bound.kwargs)
+        flat = traced.function_type.unpack_inputs(bound)
+        return traced.function_type.pack_output(self._replicated[id(traced)][1](flat)[0])
+
+    def _function(self, count: int) -> Any:
+        """The function for `count` replicas; XLA compiles no queues, so it is without XLA."""
+        if count not in self._functions:
+            original = self._python_function()
+            assert original is not None  # it is being called
+            function = self._functions[count] = original._clone(None)
+            function._jit_compile = None
+        return self._functions[count]
+
+    def _traced(self, args: Any, kwargs: Any, ordinal: int) -> tuple[int, Any]:
+        """Traced again where the first trace shows that a replica needs more IPUs."""
+        while True:
+            count = replica_count(self._shards, ordinal)
+            with replicas.trace(count) as tracing, observed_shards(ordinal) as seen:
+                traced = self._function(count).get_concrete_function(*args, **kwargs)
+            if id(traced) not in self._replicated:
+                made = replicas.Replicated(traced, tracing, count)
+                self._replicated[id(traced)] = (traced, made)
+            self._shards = max(self._shards, seen.used)
+            if replica_count(self._shards, ordinal) == count:
+                seen.settled(count)
+                return count, traced
+
+
+_runs: weakref.WeakKeyDictionary[Any, _Runs] = weakref.WeakKeyDictionary()

@@ -1,0 +1,1 @@
+"""Part of tensorflow.python.ipu: experimental ops."""

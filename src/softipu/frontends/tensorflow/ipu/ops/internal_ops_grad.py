@@ -1,0 +1,1 @@
+"""Imported by programs for its effect: internal_ops brings its gradients itself."""

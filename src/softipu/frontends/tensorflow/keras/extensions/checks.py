@@ -1,0 +1,123 @@
+"""What users may pass to a model's IPU settings, and what they may override."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tf_keras.src.engine import training
+from tf_keras.src.mixed_precision import loss_scale_optimizer
+from tf_keras.src.optimizers.legacy import optimizer_v2
+
+
+def positive(value: Any) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(
+            "Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got "
+            f"{value} instead."
+        )
+
+
+def list_of_integers(value: Any) -> None:
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise ValueError("Expected `device_mapping` to be a list of integers.")
+
+
+def _refuse(arguments: Mapping[str, Any], names: Any, where: str, why: str) -> None:
+    for name in names:
+        if name in arguments:
+            raise ValueError(f"Found `{name}` key in `{where}`. {why}")
+
+
+def accumulation_arguments(arguments: Any) -> None:
+    where = "gradient_accumulation_optimizer_kwargs"
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"`{where}` must be a dictionary.")
+    _refuse(
+        arguments, ["opt"], where,
+        "This is not supported as the optimizer which the model has been compiled with is "
+        "automatically wrapped.",
+    )  # fmt: skip
+    _refuse(
+        arguments, ["num_mini_batches"], where,
+        "Set the `gradient_accumulation_steps_per_replica` argument to "
+        "`set_gradient_accumulation_options` instead.",
+    )  # fmt: skip
+    _refuse_normalising(arguments, "set_gradient_accumulation_options")
+
+
+def pipelining_arguments(arguments: Any) -> None:
+    where = "pipelining_kwargs"
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"`{where}` must be a dictionary.")
+    for name, instead in (
+        ("gradient_accumulation_count", "gradient_accumulation_steps_per_replica"),
+        ("device_mapping", "device_mapping"),
+        ("accumulate_outfeed", "accumulate_outfeed"),
+    ):
+        why = f"Set the `{instead}` argument to `set_pipelining_options` instead."
+        _refuse(arguments, [name], where, why)
+    automatic = (
+        "computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue",
+        "optimizer_function",
+    )  # fmt: skip
+    _refuse(arguments, automatic, where, "This argument is automatically set by Keras.")
+    foreign = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+    _refuse(arguments, foreign, where, "This argument is not compatible with Keras.")
+    _refuse_normalising(arguments, "set_pipelining_options")
+
+
+def _refuse_normalising(arguments: Mapping[str, Any], function: str) -> None:
+    if "experimental_normalize_gradients" in arguments:
+        raise ValueError(
+            f"Found `experimental_normalize_gradients` argument to `{function}`. This argument has "
+            "now been removed, use `gradient_accumulation_reduction_method` instead."
+        )
+
+
+def infeed_arguments(arguments: Mapping[str, Any]) -> None:
+    from tensorflow.python.ipu import ipu_infeed_queue  # most programs never need it
+
+    automatic = ("dataset", "infeed_spec", "element_spec")
+    _refuse(arguments, automatic, "kwargs", "This argument is automatically set by Keras.")
+    internal = [ipu_infeed_queue._internal_id]
+    _refuse(arguments, internal, "kwargs", "This argument is not compatible with Keras.")
+
+
+def outfeed_arguments(arguments: Mapping[str, Any]) -> None:
+    foreign = ("outfeed_mode", "device_ordinal")
+    _refuse(arguments, foreign, "kwargs", "This argument is not compatible with Keras.")
+
+
+def not_overridden(model: Any, function: str) -> None:
+    own = getattr(model, function).__func__
+    if own is not getattr(training.Model, function):
+        raise RuntimeError(
+            f"The function `{function}` for the model {model.name} has been overridden. This is "
+            "not supported when using Keras within an IPUStrategy. Either remove the override "
+            "from your model definition or set `enable_keras_extensions=False` when creating the "
+            "IPUStrategy."
+        )
+
+
+def step_not_overridden(model: Any, function: str) -> None:
+    if getattr(model, function).__func__ is not getattr(training.Model, function):
+        raise RuntimeError(
+            f"The function `{function}` for the model {model.name} has been overridden. This is "
+            "not supported for pipelined Keras models."
+        )
+
+
+def optimizer_can_accumulate(optimizer: Any) -> None:
+    """An optimiser with its own `minimize` would pass by the accumulation."""
+    if isinstance(optimizer, loss_scale_optimizer.LossScaleOptimizer):
+        return optimizer_can_accumulate(optimizer.inner_optimizer)
+    if not isinstance(optimizer, optimizer_v2.OptimizerV2):
+        return None
+    kinds: tuple[Any, ...] = type(optimizer).__mro__
+    if kinds[1] is optimizer_v2.OptimizerV2 or kinds[0].minimize is kinds[1].minimize:
+        return None
+    raise ValueError(
+        "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
+        "OptimizerV2.minimize."
+    )

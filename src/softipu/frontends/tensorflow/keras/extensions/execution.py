@@ -1,0 +1,203 @@
+"""The functions that fit, evaluate and predict run: all steps of an execution in one graph.
+
+A step is traced once; the loop over the steps calls it. With replicas the whole loop runs once for
+each, with its own batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
+
+from softipu.frontends.tensorflow import float_trap, replicas, running
+
+from .accumulation import Accumulator
+
+
+class Execution:
+    """One of a model's three functions, for one kind of batch."""
+
+    def __init__(self, model: Any, step: Callable[[Any], Any], *, counter: Any) -> None:
+        self._model = model
+        self._step = step
+        self._counter = counter
+        self._replicas: int = model._get_replication_factor()
+        self.accumulator: Accumulator | None = None
+        self._micro_steps = 1
+        self._every_step = False
+        self.queue: StepQueue | None = None
+        self._built: tuple[Any, Callable[[Any], Any]] | None = None
+
+    def accumulate(self, accumulator: Accumulator, steps: int) -> Execution:
+        self.accumulator, self._micro_steps = accumulator, steps
+        return self
+
+    def keep_every_step(self) -> Execution:
+        """Results of all steps, joined along the batch, instead of the last step's."""
+        self._every_step = True
+        return self
+
+    def tell_every_step(self, queue: StepQueue) -> Execution:
+        """Each step's results can be read while the function still runs."""
+        self.queue = queue
+        self._built = None
+        return self
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs one execution; results by the model's reduction over replicas."""
+        if self._built is None or self._built[0] != iterator.element_spec:
+            self._built = (iterator.element_spec, self._build(iterator))
+        with running.on_ipus():
+            results = self._built[1](iterator)
+        if float_trap.enabled():
+            float_trap.check(results, self._model.trainable_variables)
+        return results
+
+    def _build(self, iterator: Any) -> Callable[[Any], Any]:
+        strategy = self._model.distribute_strategy
+        context = distribute_lib.ReplicaContext(strategy, replica_id_in_sync_group=0)
+        device = strategy.extended.non_slot_devices(None)
+        with replicas.trace(self._replicas) as current, context, tf.device(device):
+            run = self._traced(iterator)
+        if self._replicas == 1:
+            return lambda it: run(it)
+        structure = run.structured_outputs
+        runs = replicas.Replicated(run, current, self._replicas)
+
+        def replicated(it: Any) -> Any:
+            flat = runs(tf.nest.flatten(it, expand_composites=True))
+            each = [tf.nest.pack_sequence_as(structure, outputs) for outputs in flat]
+            return self._joined(each)
+
+        return replicated
+
+    def _joined(self, each: list[Any]) -> Any:
+        if not self._every_step:
+            return self._model._reduce_over_replicas(each)
+        # [steps, batch, …] of each replica: batches go to replicas in turns.
+        return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
+
+    def _traced(self, iterator: Any) -> Any:
+        """The concrete function of the loop."""
+        step = self._traced_step(iterator.element_spec)
+        update = self._traced_update()
+        steps = self._model._steps_per_execution
+        spec = iterator.element_spec
+
+        def one_step(it: Any) -> Any:
+            data = replicas.shared_feed(lambda: it.get_next(), spec)
+            results = step(data)
+            if self.queue is not None:
+                self.queue.put(results)
+            return results
+
+        @tf.function(autograph=False)
+        def run(it: Any) -> Any:
+            count = tf.cast(steps, tf.int32)
+            if update is not None:
+                return self._updates(count // self._micro_steps, it, one_step, update, step)
+            return self._loop(count, lambda: one_step(it), step)
+
+        return run.get_concrete_function(iterator)
+
+    def _traced_step(self, spec: Any) -> Any:
+        counter = self._counter
+
+        def step(data: Any) -> Any:
+            results = self._step(data)
+            with tf.control_dependencies(_tensors(results)):
+                counter.assign_add(1)
+            return results
+
+        if self.accumulator is None:
+            return tf.function(step).get_concrete_function(spec)
+        with self.accumulator.collecting():
+            return tf.function(step).get_concrete_function(spec)
+
+    def _traced_update(self) -> Any:
+        if self.accumulator is None:
+            return None
+        return tf.function(self.accumulator.update, autograph=False).get_concrete_function()
+
+    def _updates(self, count: Any, it: Any, one_step: Any, update: Any, step: Any) -> Any:
+        def micro_steps() -> Any:
+            results = self._loop(self._micro_steps, lambda: one_step(it), step)
+            with tf.control_dependencies(_tensors(results)):
+                update()
+            return results
+
+        return self._loop(count, micro_steps, step)
+
+    def _loop(self, count: Any, body: Callable[[], Any], step: Any) -> Any:
+        """Runs `body` that often; its last results, or all of them along a new axis."""
+        structure = step.structured_outputs
+        specs = _specs(structure)
+
+        if not self._every_step:
+
+            def turn(i: Any, _last: Any) -> Any:
+                return i + 1, tf.nest.flatten(body())
+
+            zeros = [tf.zeros(spec.shape, spec.dtype) for spec in specs]
+            _, last = tf.while_loop(lambda i, _: i < count, turn, (0, zeros))
+            return tf.nest.pack_sequence_as(structure, last)
+
+        def keep(i: Any, arrays: Any) -> Any:
+            flat = tf.nest.flatten(body())
+            return i + 1, [a.write(i, t) for a, t in zip(arrays, flat, strict=True)]
+
+        arrays = [tf.TensorArray(s.dtype, size=count, element_shape=s.shape) for s in specs]
+        _, arrays = tf.while_loop(lambda i, _: i < count, keep, (0, arrays))
+        joined = [array.stack() for array in arrays]
+        if self._replicas == 1:
+            joined = [_merged(tensor, 2) for tensor in joined]
+        return tf.nest.pack_sequence_as(structure, joined)
+
+
+def _merged(tensor: tf.Tensor, axes: int) -> tf.Tensor:
+    """The first axes (steps, replicas, batch) as one."""
+    return tf.reshape(tensor, [-1, *tensor.shape[min(axes, tensor.shape.rank) :]])
+
+
+def _specs(structure: Any) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec(t.shape, t.dtype) for t in tf.nest.flatten(structure)]
+
+
+def _tensors(results: Any) -> list[Any]:
+    flat = tf.nest.flatten(results, expand_composites=True)
+    return [t for t in flat if isinstance(t, tf.Tensor | tf.Operation)]
+
+
+class StepQueue:
+    """Results of steps on their way from the running function to the host."""
+
+    def __init__(self, replicas_in_use: int) -> None:
+        self._replicas = replicas_in_use
+        self._structure: Any = None
+        self._queues: list[Any] = []
+
+    def put(self, results: Any) -> None:
+        """Called while the loop is traced, maybe more than once."""
+        if not self._queues:
+            specs = _specs(results)
+            types, shapes = [s.dtype for s in specs], [s.shape for s in specs]
+            self._queues = [replicas.make_queue(types, shapes) for _ in range(self._replicas)]
+            self._types, self._structure = types, results
+        handle = replicas.per_replica(self._queues)
+        tf.raw_ops.QueueEnqueueV2(handle=handle, components=tf.nest.flatten(results))
+
+    def take(self) -> list[Any] | None:
+        """The results of the next finished step, of each replica, or None."""
+        if not self._queues:
+            return None
+        if any(int(tf.raw_ops.QueueSizeV2(handle=queue)) == 0 for queue in self._queues):
+            return None
+        flat = [
+            tf.raw_ops.QueueDequeueV2(handle=queue, component_types=self._types)
+            for queue in self._queues
+        ]
+        names = tf.nest.map_structure(lambda _: 0, self._structure)
+        return [tf.nest.pack_sequence_as(names, list(each)) for each in flat]

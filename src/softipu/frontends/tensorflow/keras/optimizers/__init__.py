@@ -1,0 +1,18 @@
+"""Keras optimisers for IPUs: gradient accumulation and automatic loss scaling."""
+
+from __future__ import annotations
+
+from .adam import ALSOptimizerAdam
+from .als_optimizer import ALSGradientAccumulationOptimizer, ALSOptimizer
+from .gradient_accumulation_optimizer import GradientAccumulationOptimizer
+from .gradient_descent import ALSOptimizerSGD
+from .rmsprop import ALSOptimizerRMSProp
+
+__all__ = [
+    "ALSGradientAccumulationOptimizer",
+    "ALSOptimizer",
+    "ALSOptimizerAdam",
+    "ALSOptimizerRMSProp",
+    "ALSOptimizerSGD",
+    "GradientAccumulationOptimizer",
+]

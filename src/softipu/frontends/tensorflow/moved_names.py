@@ -1,0 +1,52 @@
+"""Names of TensorFlow 2.6 that IPU programs use and that have moved since, put back in place."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+#: Module -> names it had, and the module (or module: other name) where each is now.
+_NAMES = {
+    "tensorflow.python.ops.control_flow_ops": {
+        "Assert": "tensorflow.python.ops.control_flow_assert",
+        "case": "tensorflow.python.ops.control_flow_case",
+        "cond": "tensorflow.python.ops.cond",
+        "switch_case": "tensorflow.python.ops.control_flow_switch_case",
+        "while_loop": "tensorflow.python.ops.while_loop",
+    },
+    "tensorflow.python.ops.array_ops": {
+        "stack": "tensorflow.python.ops.array_ops_stack",
+        "unstack": "tensorflow.python.ops.array_ops_stack",
+    },
+    "tensorflow.python.framework.ops": {
+        "Tensor": "tensorflow.python.framework.tensor",
+        "convert_to_tensor_v2": "tensorflow.python.framework.tensor_conversion",
+        "convert_to_tensor_v2_with_dispatch": "tensorflow.python.framework.tensor_conversion",
+    },
+    "tensorflow.python.distribute.distribute_lib": {
+        "get_loss_reduction": "tensorflow.python.distribute.distribute_utils",
+    },
+    "tensorflow.python.eager.function": {
+        "defun": "tensorflow.python.eager.def_function:function",
+    },
+}
+#: Modules that were, and where they are now; the import finder resolves them.
+MODULES = {
+    "tensorflow.python.distribute.distribution_strategy_context": (
+        "tensorflow.python.distribute.distribute_lib"
+    ),
+    "tensorflow.python.training.tracking.util": "tensorflow.python.checkpoint.checkpoint",
+    # `from tensorflow.python.training.tracking import util` asks for it by its package's new name.
+    "tensorflow.python.trackable.util": "tensorflow.python.checkpoint.checkpoint",
+    "tensorflow.python.training.tracking": "tensorflow.python.trackable",
+    "tensorflow.python.keras.datasets": "tf_keras.src.datasets",
+    "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
+}
+
+
+def install() -> None:
+    for module_name, names in _NAMES.items():
+        module = import_module(module_name)
+        for name, place in names.items():
+            if not hasattr(module, name):
+                now, _, other = place.partition(":")
+                setattr(module, name, getattr(import_module(now), other or name))

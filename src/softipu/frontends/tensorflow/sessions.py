@@ -1,0 +1,170 @@
+"""Sessions of TensorFlow 1: what they need before a graph with IPU parts can run.
+
+IPUs are no devices of stock TensorFlow, so that placement has to be soft. How many replicas a
+program has depends on the IPU configuration, which programs often make after their graph: what
+depends on it is settled when a session first sees the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.client import session
+from tensorflow.python.eager import context
+from tensorflow.python.framework import errors_impl
+
+from . import system
+
+#: Graph -> functions that settle a part of it, in the order in which they were made.
+_unsettled: weakref.WeakKeyDictionary[Any, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
+#: Graph -> operations that each session runs once before anything else.
+_preparations: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+#: Graph -> ordinals of the devices on which it has parts.
+_devices: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+
+#: Marks the kind of an error in the text of an assertion, the only failure that graphs can express.
+_MARK = "softipu-error-kind="
+_KINDS: dict[str, type[errors_impl.OpError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors_impl.FailedPreconditionError,
+        errors_impl.InvalidArgumentError,
+        errors_impl.NotFoundError,
+        errors_impl.UnimplementedError,
+    )
+}
+
+
+def settle_later(graph: Any, settle: Callable[[], None]) -> None:
+    """`settle` runs before a session first sees `graph` and may add to it."""
+    _unsettled.setdefault(graph, []).append(settle)
+
+
+def prepare_with(graph: Any, operation: Any) -> None:
+    """Each session runs `operation` once before it runs anything else of `graph`."""
+    _preparations.setdefault(graph, []).append(operation)
+
+
+def runs_on(graph: Any, ordinal: int) -> None:
+    """Sessions of `graph` use /device:IPU:ordinal."""
+    _devices.setdefault(graph, set()).add(ordinal)
+
+
+@contextlib.contextmanager
+def on_ipus(ordinals: Iterable[int]) -> Iterator[None]:
+    """The devices are held, and the time counts in their telemetry."""
+    for ordinal in ordinals:
+        system.attach(ordinal)
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        for ordinal in ordinals:
+            system.account(time.perf_counter() - start, 0, 0, ordinal)
+
+
+def require(condition: Any, kind: type[errors_impl.OpError], message: str) -> list[Any]:
+    """Fails with an error of `kind` unless `condition`; a list for control dependencies."""
+    if tf.executing_eagerly():
+        if not bool(condition):
+            raise kind(None, None, message)
+        return []
+    text = message if kind is errors_impl.InvalidArgumentError else _marked(kind, message)
+    return [tf.debugging.Assert(condition, [text], summarize=1)]
+
+
+def _marked(kind: type[errors_impl.OpError], message: str) -> str:
+    return f"{_MARK}{kind.__name__};{message}"
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Failures of `require` in graphs surface as errors of the kind that was asked for."""
+    try:
+        yield
+    except errors_impl.InvalidArgumentError as error:
+        before, mark, after = error.message.partition(_MARK)
+        if not mark:
+            raise
+        kind, _, text = after.partition(";")
+        del before
+        raise _KINDS[kind](error.node_def, error.op, text) from None
+
+
+def install() -> None:
+    """Idempotent."""
+    base = session.BaseSession
+    if getattr(base, "_softipu", False):
+        return
+    base._softipu = True
+    base.__init__ = _with_soft_placement(base.__init__)
+    base._extend_graph = _with_settled_graph(base._extend_graph)
+    # Decided now: it would be off for good if a graph of TensorFlow 1 came before eager code.
+    context.context().soft_device_placement = True
+    base._do_call = _with_translated_errors(base._do_call)
+
+
+def _with_soft_placement(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def method(self: Any, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        soft = config_pb2.ConfigProto()
+        if isinstance(config, config_pb2.ConfigProto):
+            soft.CopyFrom(config)
+        elif config is not None:
+            return init(self, target, graph, config)  # TensorFlow says what is wrong with it
+        soft.allow_soft_placement = True
+        return init(self, target, graph, soft)
+
+    return method
+
+
+def _with_settled_graph(extend: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(extend)
+    def method(self: Any) -> None:
+        if self.graph in _unsettled:
+            _settle(self.graph)
+        if self.graph in _preparations:
+            _prepare(self)
+        extend(self)
+
+    return method
+
+
+def _settle(graph: Any) -> None:
+    parts = _unsettled.pop(graph)
+    finalized = graph.finalized
+    if finalized:
+        graph._unsafe_unfinalize()
+    try:
+        while parts:
+            parts[0]()
+            del parts[0]
+    finally:
+        if parts:  # one failed, and would again
+            _unsettled.setdefault(graph, [])[:0] = parts
+        if finalized:
+            graph.finalize()
+
+
+def _prepare(running: Any) -> None:
+    done: set[int] = running.__dict__.setdefault("_softipu_prepared", set())
+    todo = [op for op in _preparations[running.graph] if id(op) not in done]
+    done.update(id(op) for op in todo)
+    if todo:
+        running.run(todo)
+
+
+def _with_translated_errors(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def method(self: Any, fn: Any, *args: Any) -> Any:
+        with on_ipus(_devices.get(self.graph, ())), translated_errors():
+            return call(self, fn, *args)
+
+    return method

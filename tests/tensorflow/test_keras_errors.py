@@ -1,0 +1,99 @@
+"""Keras on IPUs: bad input gives the errors that users know, with the way out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from softipu.errors import FloatingPointTrap
+
+
+def model(**compile_options) -> keras.Model:
+    network = keras.Sequential([keras.layers.Dense(2, input_shape=(3,))])
+    network.compile(keras.optimizers.SGD(lr=0.1), "mse", **compile_options)
+    return network
+
+
+def data(samples: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.ones((samples, 3), np.float32), np.ones((samples, 2), np.float32)
+
+
+def test_batches_must_divide_by_steps_per_execution(ipus):
+    with ipus().scope():
+        with pytest.raises(ValueError, match=r"`steps_per_execution` \(4\) must be a divisor of"):
+            model(steps_per_execution=4).fit(*data(12), batch_size=2, verbose=0)
+
+
+def test_a_partial_batch_is_refused(ipus):
+    with ipus().scope(), pytest.raises(ValueError, match="has a partial batch"):
+        model().fit(*data(7), batch_size=2, verbose=0)
+
+
+def test_a_dynamic_batch_is_refused(ipus):
+    dataset = tf.data.Dataset.from_tensor_slices(data(8)).batch(2)
+    with ipus().scope(), pytest.raises(ValueError, match="drop_remainder=True"):
+        model().fit(dataset, verbose=0)
+
+
+def test_steps_per_execution_must_divide_by_the_accumulation(ipus):
+    with ipus().scope():
+        network = model(steps_per_execution=4)
+        network.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=3)
+        with pytest.raises(RuntimeError, match="is not divisible by"):
+            network.fit(*data(8), batch_size=2, verbose=0)
+
+
+def test_a_model_with_more_stages_than_ipus(ipus):
+    with ipus(1).scope():
+        inputs = keras.Input((3,), batch_size=2)
+        with keras.ipu.PipelineStage(0):
+            x = keras.layers.Dense(4)(inputs)
+        with keras.ipu.PipelineStage(1):
+            x = keras.layers.Dense(2)(x)
+        network = keras.Model(inputs, x)
+        network.compile("sgd", "mse", steps_per_execution=4)
+        network.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        with pytest.raises(ValueError, match="requires a multiple of 2 IPUs"):
+            network.fit(*data(8), batch_size=2, verbose=0)
+
+
+def test_running_eagerly_is_refused(ipus):
+    with ipus().scope(), pytest.raises(RuntimeError, match="cannot run eagerly"):
+        model(run_eagerly=True).fit(*data(4), batch_size=2, verbose=0)
+
+
+def test_a_generator_is_refused_with_the_way_out(ipus):
+    def batches():
+        yield data(2)
+
+    with ipus().scope(), pytest.raises(ValueError, match="from_generator"):
+        model().fit(batches(), steps_per_epoch=1, verbose=0)
+
+
+def test_a_number_that_is_none_stops_a_run_that_asked_for_it(ipus):
+    x, y = data(4)
+    x[3] = np.inf
+    with ipus(floating_point_behaviour__inv=True).scope():
+        with pytest.raises(FloatingPointTrap, match="not a finite number"):
+            model().fit(x, y, batch_size=2, verbose=0)
+    with ipus().scope():
+        history = model().fit(x, y, batch_size=2, verbose=0)
+    assert not np.isfinite(history.history["loss"][-1])
+
+
+def test_an_overridden_train_step_works_unless_gradients_are_accumulated(ipus):
+    class Halving(keras.Sequential):
+        def train_step(self, inputs):
+            logs = super().train_step(inputs)
+            return {"half": logs["loss"] / 2, **logs}
+
+    with ipus().scope():
+        network = Halving([keras.layers.Dense(2, input_shape=(3,))])
+        network.compile("sgd", "mse", steps_per_execution=2)
+        logs = network.fit(*data(4), batch_size=2, verbose=0).history
+        assert logs["half"][-1] * 2 == pytest.approx(logs["loss"][-1])
+        network.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
+        with pytest.raises(RuntimeError, match="The function `train_step`"):
+            network.fit(*data(4), batch_size=2, verbose=0)
