@@ -10,6 +10,7 @@ from tensorflow.python import ipu
 from softipu.frontends.tensorflow import replicas
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("ipus")  # leases of its own, no configuration left behind
 on_ipu = ipu.scopes.ipu_scope
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python import ipu
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.usefixtures("ipus")  # leases of its own, no configuration left behind
 
 
 def numbers(count: int) -> tf.data.Dataset:

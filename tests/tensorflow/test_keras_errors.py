@@ -21,9 +21,9 @@ def data(samples: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_batches_must_divide_by_steps_per_execution(ipus):
-    with ipus().scope():
-        with pytest.raises(ValueError, match=r"`steps_per_execution` \(4\) must be a divisor of"):
-            model(steps_per_execution=4).fit(*data(12), batch_size=2, verbose=0)
+    divisor = r"`steps_per_execution` \(4\) must be a divisor of"
+    with ipus().scope(), pytest.raises(ValueError, match=divisor):
+        model(steps_per_execution=4).fit(*data(12), batch_size=2, verbose=0)
 
 
 def test_a_partial_batch_is_refused(ipus):
@@ -75,9 +75,9 @@ def test_a_generator_is_refused_with_the_way_out(ipus):
 def test_a_number_that_is_none_stops_a_run_that_asked_for_it(ipus):
     x, y = data(4)
     x[3] = np.inf
-    with ipus(floating_point_behaviour__inv=True).scope():
-        with pytest.raises(FloatingPointTrap, match="not a finite number"):
-            model().fit(x, y, batch_size=2, verbose=0)
+    strategy = ipus(floating_point_behaviour__inv=True)
+    with strategy.scope(), pytest.raises(FloatingPointTrap, match="not a finite number"):
+        model().fit(x, y, batch_size=2, verbose=0)
     with ipus().scope():
         history = model().fit(x, y, batch_size=2, verbose=0)
     assert not np.isfinite(history.history["loss"][-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 #: Module -> names it had, and the module (or module: other name) where each is now.
 _NAMES = {
@@ -25,6 +26,9 @@ _NAMES = {
     "tensorflow.python.distribute.distribute_lib": {
         "get_loss_reduction": "tensorflow.python.distribute.distribute_utils",
     },
+    "tf_keras.src.mixed_precision.policy": {
+        "set_policy": "tf_keras.src.mixed_precision.policy:set_global_policy",
+    },
     "tensorflow.python.eager.function": {
         "defun": "tensorflow.python.eager.def_function:function",
     },
@@ -39,6 +43,8 @@ MODULES = {
     "tensorflow.python.trackable.util": "tensorflow.python.checkpoint.checkpoint",
     "tensorflow.python.training.tracking": "tensorflow.python.trackable",
     "tensorflow.python.keras.datasets": "tf_keras.src.datasets",
+    "tensorflow.compat.v2.keras": "tf_keras.api._v2.keras",
+    "tensorflow.compat.v1.keras": "tf_keras.api._v1.keras",
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
 }
 
@@ -50,3 +56,16 @@ def install() -> None:
             if not hasattr(module, name):
                 now, _, other = place.partition(":")
                 setattr(module, name, getattr(import_module(now), other or name))
+    _give_back_initialized_value()
+
+
+def _give_back_initialized_value() -> None:
+    """Variables of TensorFlow 2.6 could say what they are or will be initialised to."""
+    from tensorflow.python.ops import cond, resource_variable_ops
+
+    def initialized_value(self: Any) -> Any:
+        return cond.cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
+
+    kind = resource_variable_ops.BaseResourceVariable
+    if "initialized_value" not in vars(kind):  # its base class has one that only raises
+        kind.initialized_value = initialized_value

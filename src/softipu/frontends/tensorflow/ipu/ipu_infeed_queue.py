@@ -209,11 +209,11 @@ class _Source:
             )
 
 
-class _GivenSource:
+class _GivenSource(_Source):
     """The iterator of an infeed that a function got as an argument."""
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self._handle = handle  # and nothing else: it is not ours to start or stop
 
     def handle(self) -> Any:
         return self._handle

@@ -38,3 +38,8 @@ def _as_tensor(output: Any) -> Any:
     if output is None or isinstance(output, tf.Operation):
         return output
     return tf.identity(output)
+
+
+def _convert_to_list(xs: Any) -> list[Any]:
+    """One thing or several, as a list; scripts borrow it."""
+    return list(xs) if isinstance(xs, list | tuple) else [xs]

@@ -200,7 +200,7 @@ def _count_checked(count: Any, multiple: int, grouped: bool) -> list[Any]:
     failures = []
     for tiles, problem in problems.items():
         if problem:
-            fits = tf.constant(False) if not grouped else _io_tiles_when_run() != tiles
+            fits = tf.constant(False) if not grouped else tf.not_equal(_io_tiles_when_run(), tiles)
             failures += sessions.require(fits, tf.errors.FailedPreconditionError, problem)
     return failures
 

@@ -22,7 +22,7 @@ class Execution:
 
     def __init__(self, model: Any, step: Callable[[Any], Any], *, counter: Any) -> None:
         self._model = model
-        self._step = step
+        self.step = step
         self._counter = counter
         self._replicas: int = model._get_replication_factor()
         self.accumulator: Accumulator | None = None
@@ -30,6 +30,11 @@ class Execution:
         self._every_step = False
         self.queue: StepQueue | None = None
         self._built: tuple[Any, Callable[[Any], Any]] | None = None
+
+    @property
+    def element_spec(self) -> Any:
+        """What a batch looks like, once the function has run."""
+        return self._built[0] if self._built is not None else None
 
     def accumulate(self, accumulator: Accumulator, steps: int) -> Execution:
         self.accumulator, self._micro_steps = accumulator, steps
@@ -107,7 +112,7 @@ class Execution:
         counter = self._counter
 
         def step(data: Any) -> Any:
-            results = self._step(data)
+            results = self.step(data)
             with tf.control_dependencies(_tensors(results)):
                 counter.assign_add(1)
             return results

@@ -234,8 +234,9 @@ class KerasExtensionBase(KerasExtension):
             self._configure_steps_per_execution(1)
         before = self._ipu_running, self._stepwise
         self._ipu_running = name
-        # Results that are accumulated over steps are not known after each.
-        if self._asynchronous_callbacks and not self._pipelining_accumulate_outfeed:
+        # Metrics that are accumulated over steps are not known after each.
+        known = name == "predict" or not self._pipelining_accumulate_outfeed
+        if self._asynchronous_callbacks and known:
             args, kwargs = (), polling.with_stepwise_callbacks(self, name, args, kwargs)
             self._stepwise = kwargs["callbacks"]
         try:
