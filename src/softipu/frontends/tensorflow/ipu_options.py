@@ -15,7 +15,7 @@ HONOURED = "honoured"
 _NO_COMPILER = "ignored: no Poplar program is compiled"
 _NO_MEMORY_LIMIT = "ignored: memory on tiles is not managed"
 _NO_TILES = "ignored: work is not placed on tiles"
-_TRAP = "honoured by Keras: results and weights are looked at after each execution"
+_TRAP = "honoured: by Keras, which looks at results and weights after each execution"
 _NO_EXCHANGE = "ignored: nothing is exchanged between chips"
 
 

@@ -47,9 +47,12 @@ def main_program_is_for_the_ipu() -> bool:
 
 def loaded_too_early() -> bool:
     """Whether this process already uses Keras 3 under the name tf.keras."""
-    tensorflow = sys.modules["tensorflow"]
-    module = sys.modules.get("tensorflow.keras")
-    if module is not None and "_tf_keras" in (getattr(module, "__file__", None) or ""):
-        return True
-    loader = vars(tensorflow).get("keras")
-    return getattr(loader, "__dict__", {}).get("_tfll_keras_version") == "keras_3"
+    modules = (sys.modules.get("tensorflow.keras"), vars(sys.modules["tensorflow"]).get("keras"))
+    # Looked up in their dictionaries: asking the lazy loader of Keras anything would load it.
+    facts = [vars(module) for module in modules if module is not None]
+    return any(
+        known.get("_tfll_keras_version") == "keras_3"
+        or str(known.get("__name__")).startswith("keras.")
+        or "_tf_keras" in str(known.get("__file__"))
+        for known in facts
+    )

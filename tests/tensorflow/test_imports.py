@@ -1,0 +1,93 @@
+"""The names under which programs import the IPU modules, each program in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def run(program: str, tmp_path, name: str = "program.py") -> str:
+    script = tmp_path / name
+    script.write_text(program)
+    settings = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    settings |= {"SOFTIPU_HOME": str(tmp_path / "home"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=settings, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_every_spelling_is_one_module(tmp_path):
+    shown = run(
+        """
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.keras import layers
+import tensorflow.python.ipu as whole
+from tensorflow.python import ipu
+from tensorflow.python.ipu import config, utils
+from tensorflow.python.ipu.ops import nn_ops
+import tensorflow.keras.ipu as by_package
+import tf_keras.ipu
+assert ipu is whole and ipu.config is config and ipu.ops.nn_ops is nn_ops
+assert keras.ipu is tf.keras.ipu is by_package is tf_keras.ipu
+assert keras.ipu.PipelineStage and issubclass(layers.Dense, tf_keras.layers.Layer)
+print(keras.optimizers.SGD(lr=0.25).lr.numpy())
+print(len(tf.config.list_physical_devices('IPU')) > 0)
+""",
+        tmp_path,
+    )
+    assert shown.split() == ["0.25", "True"]
+
+
+def test_others_are_left_alone(tmp_path):
+    shown = run(
+        """
+import os, sys
+import tensorflow as tf
+print(os.environ.get("TF_USE_LEGACY_KERAS"), tf.keras.__version__.split(".")[0])
+print(any("softipu.frontends.tensorflow.patches" in name for name in sys.modules))
+print(len(tf.config.list_physical_devices("IPU")))
+""",
+        tmp_path,
+    )
+    assert shown.split() == ["None", "3", "False", "0"]
+
+
+@pytest.mark.parametrize("use", ["tf.keras.layers.Dense", "tensorflow.keras.layers.Dense"])
+def test_keras_3_before_the_ipu_modules_is_an_error(tmp_path, use):
+    # The name is put together, so that the program's text does not give it away.
+    shown = run(
+        f"""
+import importlib
+import tensorflow, tensorflow as tf
+if "{use}".startswith("tensorflow"):
+    import tensorflow.keras.layers
+{use}
+try:
+    importlib.import_module("tensorflow.python" + ".ip" + "u")
+except ImportError as error:
+    print(error)
+""",
+        tmp_path,
+    )
+    assert "SIPU-3000" in shown
+    assert "TF_USE_LEGACY_KERAS=1" in shown
+
+
+def test_late_is_early_enough_before_keras_is_used(tmp_path):
+    shown = run(
+        """
+import importlib
+import tensorflow as tf
+from tensorflow import keras
+ipu = importlib.import_module("tensorflow.python" + ".ip" + "u")
+print(keras.layers.Dense.__module__.split(".")[0], keras.ipu.PipelineStage.__name__)
+""",
+        tmp_path,
+    )
+    assert shown.split() == ["tf_keras", "PipelineStage"]
