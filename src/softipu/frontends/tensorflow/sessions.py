@@ -24,8 +24,6 @@ from . import system
 
 #: Graph -> functions that settle a part of it, in the order in which they were made.
 _unsettled: weakref.WeakKeyDictionary[Any, list[Callable[[], None]]] = weakref.WeakKeyDictionary()
-#: Graph -> operations that each session runs once before anything else.
-_preparations: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
 #: Graph -> ordinals of the devices on which it has parts.
 _devices: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
@@ -45,11 +43,6 @@ _KINDS: dict[str, type[errors_impl.OpError]] = {
 def settle_later(graph: Any, settle: Callable[[], None]) -> None:
     """`settle` runs before a session first sees `graph` and may add to it."""
     _unsettled.setdefault(graph, []).append(settle)
-
-
-def prepare_with(graph: Any, operation: Any) -> None:
-    """Each session runs `operation` once before it runs anything else of `graph`."""
-    _preparations.setdefault(graph, []).append(operation)
 
 
 def runs_on(graph: Any, ordinal: int) -> None:
@@ -130,8 +123,6 @@ def _with_settled_graph(extend: Callable[[Any], None]) -> Callable[[Any], None]:
     def method(self: Any) -> None:
         if self.graph in _unsettled:
             _settle(self.graph)
-        if self.graph in _preparations:
-            _prepare(self)
         extend(self)
 
     return method
@@ -151,14 +142,6 @@ def _settle(graph: Any) -> None:
             _unsettled.setdefault(graph, [])[:0] = parts
         if finalized:
             graph.finalize()
-
-
-def _prepare(running: Any) -> None:
-    done: set[int] = running.__dict__.setdefault("_softipu_prepared", set())
-    todo = [op for op in _preparations[running.graph] if id(op) not in done]
-    done.update(id(op) for op in todo)
-    if todo:
-        running.run(todo)
 
 
 def _with_translated_errors(call: Callable[..., Any]) -> Callable[..., Any]:

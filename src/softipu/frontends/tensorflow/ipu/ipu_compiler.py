@@ -146,14 +146,8 @@ class _Compiled:
         if self._count == 1:
             captured = self._traced.captured_inputs
             return list(tf.nest.flatten(self._traced._call_flat(self._inputs, captured)))
-        local = tf.compat.v1.GraphKeys.LOCAL_VARIABLES
-        known = len(self._graph.get_collection(local))
         replicated = replicas.Replicated(self._traced, self._tracing, self._count)
-        outputs = replicated(self._inputs)[0]
-        scratch = self._graph.get_collection(local)[known:]
-        if scratch:
-            sessions.prepare_with(self._graph, tf.group(*[v.initializer for v in scratch]))
-        return outputs
+        return replicated(self._inputs)[0]
 
     def _settle(self) -> None:
         count = _run.replica_count(self._shards, self._ordinal())

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
-from softipu.frontends.tensorflow import float_trap, replicas, running
+from softipu.frontends.tensorflow import float_trap, replicas, sessions
 
 from .accumulation import Accumulator
 
@@ -55,7 +55,7 @@ class Execution:
         """Runs one execution; results by the model's reduction over replicas."""
         if self._built is None or self._built[0] != iterator.element_spec:
             self._built = (iterator.element_spec, self._build(iterator))
-        with running.on_ipus():
+        with sessions.on_ipus([self._model.distribute_strategy._device_ordinal]):
             results = self._built[1](iterator)
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
