@@ -63,7 +63,10 @@ def _dataset() -> Any:
     images = random.normal(size=(_BATCH * 8, 28, 28, 1)).astype(np.float32)
     labels = random.integers(0, 10, _BATCH * 8).astype(np.int32)
     data = tf.data.Dataset.from_tensor_slices((images, labels)).batch(_BATCH, drop_remainder=True)
-    return data.cache().repeat().prefetch(16)
+    # tf.data's tuner makes the end of an iterator wait for its next look, up to seconds later.
+    untuned = tf.data.Options()
+    untuned.autotune.enabled = False
+    return data.cache().repeat().prefetch(16).with_options(untuned)
 
 
 def fit_of(side: str, row: str) -> Callable[[int], Any]:
