@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 _SWITCH = "__extension_delegate"
+_INSTALLED = "_softipu_action"
 
 
 class KerasExtension:
@@ -131,7 +132,7 @@ def install() -> None:
         for method in methods:
             original = vars(classes[class_name])[method]
             setattr(classes[class_name], method, extension_delegate(original))
-    _after(base_layer.Layer, "__init__", _tell_strategy)
+    after(base_layer.Layer, "__init__", _tell_strategy)
     _after_functional(functional.Functional)
     for cls in (sequential.Sequential, training.Model):
         _restoring_extensions(cls)
@@ -139,8 +140,11 @@ def install() -> None:
     _allow_loss_scaling()
 
 
-def _after(cls: type, name: str, action: Callable[[Any], None]) -> None:
-    original = vars(cls)[name]
+def after(kind: Any, name: str, action: Callable[[Any], object]) -> None:
+    """Has `action` see each object right after its method `name`; asked twice, installed once."""
+    original = vars(kind)[name]
+    if getattr(original, _INSTALLED, None) is action:
+        return
 
     @functools.wraps(original)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -150,7 +154,8 @@ def _after(cls: type, name: str, action: Callable[[Any], None]) -> None:
 
     # Keras reads the parameters of constructors, and does not look through wrappers for that.
     method.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    setattr(cls, name, method)
+    setattr(method, _INSTALLED, action)
+    setattr(kind, name, method)
 
 
 def _tell_strategy(layer: Any) -> None:
@@ -161,7 +166,7 @@ def _tell_strategy(layer: Any) -> None:
 
 def _after_functional(cls: Any) -> None:
     """A functional model takes its stages from the nodes it is made of."""
-    _after(
+    after(
         cls,
         "_init_graph_network",
         lambda model: extension_delegate_if_exists("get_pipelining_from_nodes", model),

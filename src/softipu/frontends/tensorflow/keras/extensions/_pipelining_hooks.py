@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -13,24 +12,6 @@ from tensorflow.python.ipu import keras_extensions
 from ..delegation import check_if_extension_delegate_exists, extension_delegate_if_exists
 
 _INSTALLED = "_softipu_pipelining"
-
-
-def after(kind: Any, name: str, action: Callable[[Any], None]) -> None:
-    """Has `action` see each object right after its method `name`; asked twice, installed once."""
-    original = vars(kind)[name]
-    if getattr(original, _INSTALLED, None) is action:
-        return
-
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        action(self)
-        return result
-
-    # Keras reads the parameters of constructors, and does not look through wrappers for that.
-    method.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
-    setattr(method, _INSTALLED, action)
-    setattr(kind, name, method)
 
 
 def install() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ipu import keras_extensions
 
-from . import _pipelining_hooks
+from .. import delegation
 
 _STAGE = "_pipeline_stage"
 
@@ -52,7 +52,7 @@ def install() -> None:
     from tf_keras.src.engine import base_layer, node
 
     for kind in (base_layer.Layer, node.Node):
-        _pipelining_hooks.after(kind, "__init__", _remember_stage)
+        delegation.after(kind, "__init__", _remember_stage)
 
 
 def _remember_stage(made: Any) -> None:
