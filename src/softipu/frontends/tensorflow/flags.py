@@ -23,7 +23,7 @@ from .ipu_options import HONOURED
 VARIABLE = "TF_POPLAR_FLAGS"
 SYNTHETIC_CATEGORIES = ("seed", "infeed", "outfeed", "hostembedding", "parameters")
 _NO_COMPILER = "ignored: no Poplar program is compiled"
-_DATA_GOES = "ignored: data is always transferred"
+_DATA_GOES = "ignored: by all but IPUInfeedQueue and IPUOutfeedQueue; other data is transferred"
 _NOT_NEEDED = "ignored: nothing here depends on it"
 
 

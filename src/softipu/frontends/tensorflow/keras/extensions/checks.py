@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tensorflow.python.platform import tf_logging as logging
 from tf_keras.src.engine import training
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers.legacy import optimizer_v2
+
+_told: set[str] = set()
+
+
+def tell_ignored(options: Iterable[str], why: str) -> None:
+    """One warning in a process for each setting that has no effect here."""
+    for option in options:
+        if option not in _told:
+            _told.add(option)
+            logging.warning(f"{option} is ignored: {why}.")
 
 
 def positive(value: Any) -> None:

@@ -346,11 +346,19 @@ class KerasExtensionBase(KerasExtension):
         self._gradient_accumulation_reduction_method = GradientAccumulationReductionMethod.parse(
             gradient_accumulation_reduction_method
         )
+        if use_v2_gradient_accumulation_optimizer:
+            checks.tell_ignored(
+                ["use_v2_gradient_accumulation_optimizer"], "there is one way to accumulate here"
+            )
         if gradient_accumulation_steps_per_replica is not None:
             checks.positive(gradient_accumulation_steps_per_replica)
             self._gradient_accumulation_steps_per_replica = gradient_accumulation_steps_per_replica
         if gradient_accumulation_optimizer_kwargs is not None:
             checks.accumulation_arguments(gradient_accumulation_optimizer_kwargs)
+            checks.tell_ignored(
+                gradient_accumulation_optimizer_kwargs,
+                "Keras accumulates in variables of the gradients' own type",
+            )
             self._gradient_accumulation_optimizer_kwargs = dict(
                 gradient_accumulation_optimizer_kwargs
             )
@@ -378,6 +386,11 @@ class KerasExtensionBase(KerasExtension):
             self._pipelining_device_mapping = pipelining_device_mapping
         if accumulate_outfeed is not None:
             self._pipelining_accumulate_outfeed = accumulate_outfeed
+            if accumulate_outfeed:
+                checks.tell_ignored(
+                    ["accumulate_outfeed"],
+                    "logs are those of the last step; only asynchronous callbacks heed it",
+                )
         if pipelining_kwargs is not None:
             checks.pipelining_arguments(pipelining_kwargs)
             given = dict(pipelining_kwargs)
@@ -388,12 +401,14 @@ class KerasExtensionBase(KerasExtension):
     @_untracked
     def _set_infeed_queue_options_impl(self, **kwargs: Any) -> None:
         checks.infeed_arguments(kwargs)
+        checks.tell_ignored(kwargs, "Keras reads its data without an IPUInfeedQueue")
         self._infeed_kwargs = kwargs
         self._reset_ipu_extension()
 
     @_untracked
     def _set_outfeed_queue_options_impl(self, **kwargs: Any) -> None:
         checks.outfeed_arguments(kwargs)
+        checks.tell_ignored(kwargs, "Keras returns its results without an IPUOutfeedQueue")
         self._outfeed_kwargs = kwargs
         self._reset_ipu_extension()
 
