@@ -125,7 +125,7 @@ def first_steps(rows: list[str]) -> None:
         times: dict[str, list[float]] = {"plain, 100 steps": [], "softipu": []}
         for turn in range(4):
             for side, values in times.items():
-                _, seconds = turns.timed_child(
+                seconds = turns.seconds_to_result(
                     ["benchmarks.keras_fit", "--first-of", side, row], _QUIET
                 )
                 if turn:  # the first reads files for the first time
@@ -146,6 +146,7 @@ def main() -> None:
         return _player(*arguments.turns_of)
     if arguments.first_of:
         fit_of(*arguments.first_of)(_STEPS)
+        print("first execution", flush=True)
         return None
     rows = [row for row in _ROWS if arguments.rows in row]
     table(rows, arguments.rounds)

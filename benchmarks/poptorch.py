@@ -21,6 +21,7 @@ from . import turns
 from .poptorch_rows import GPU_ROWS, ROWS, Row, hand_written, ours
 
 _SECONDS_PER_TURN = 0.4
+_SELF = ["benchmarks.poptorch"]
 _SIDES = ("softipu", "eager", "torch.compile")
 
 
@@ -60,9 +61,7 @@ def measure(row: Row, backend: str, rounds: int) -> dict[str, Any]:
     """All sides of one row: a process each, made ready one after the other, then in turns."""
     settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
     players = {
-        side: turns.Player(
-            ["benchmarks.poptorch", "--turns-of", side, row.name, "--backend", backend], settings
-        )
+        side: turns.Player([*_SELF, "--turns-of", side, row.name, "--backend", backend], settings)
         for side in _SIDES
     }
     times: dict[str, Any] = dict(turns.medians(players, rounds))
@@ -77,15 +76,11 @@ def memory(row: Row, side: str, backend: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def first(row: Row, side: str, backend: str) -> float:
-    """Does the first call; the parent takes the time of the whole process."""
+def first(row: Row, side: str, backend: str) -> None:
+    """Does the first call and says so to the parent, which takes the time."""
     call = ours(row) if side != "eager" else hand_written(row, backend, compiled=False)
     call()
-    return 0.0
-
-
-def _child(arguments: list[str], extra: dict[str, str]) -> tuple[str, float]:
-    return turns.timed_child(["benchmarks.poptorch", *arguments], extra)
+    print("first result", flush=True)
 
 
 def table(rows: tuple[Row, ...], backend: str, rounds: int) -> list[dict[str, Any]]:
@@ -121,7 +116,9 @@ def first_results(rows: tuple[Row, ...], backend: str) -> None:
                     extra = {"SOFTIPU_BACKEND": backend}
                     if side == "cached":
                         extra["POPTORCH_CACHE_DIR"] = cache
-                    _, seconds = _child(["--first-of", side, row.name, "--backend", backend], extra)
+                    seconds = turns.seconds_to_result(
+                        [*_SELF, "--first-of", side, row.name, "--backend", backend], extra
+                    )
                     if turn > 0:
                         times[side].append(seconds)
         medians = [statistics.median(values) for values in times.values()]
@@ -132,8 +129,8 @@ def peaks(rows: tuple[Row, ...], backend: str) -> None:
     print(f"\n{'peak memory, MB':36}{'eager':>10}{'softipu':>10}")
     for row in rows:
         values = [
-            float(_child(["--memory-of", side, row.name, "--backend", backend],
-                         {"SOFTIPU_BACKEND": backend})[0])
+            float(turns.output_of([*_SELF, "--memory-of", side, row.name, "--backend", backend],
+                                  {"SOFTIPU_BACKEND": backend}))
             for side in ("eager", "softipu")
         ]  # fmt: skip
         print(f"{row.name:36}" + "".join(f"{value:10.0f}" for value in values), flush=True)

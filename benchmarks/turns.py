@@ -56,15 +56,26 @@ def medians(players: Mapping[str, Player], rounds: int) -> dict[str, float]:
     return {side: statistics.median(values) for side, values in times.items()}
 
 
-def timed_child(arguments: list[str], settings: Mapping[str, str]) -> tuple[str, float]:
-    """What a process printed, and the seconds it took from start to end."""
-    # As installed: with bytecode, whatever the shell says.
-    environment = {**os.environ, **settings, "PYTHONDONTWRITEBYTECODE": ""}
-    start = time.perf_counter()
+def output_of(arguments: list[str], settings: Mapping[str, str]) -> str:
+    """What a process printed."""
     done = subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, env=environment,
-        check=False,
+        [sys.executable, "-m", *arguments], capture_output=True, text=True,
+        env={**os.environ, **settings}, check=False,
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
-    return done.stdout, time.perf_counter() - start
+    return done.stdout
+
+
+def seconds_to_result(arguments: list[str], settings: Mapping[str, str]) -> float:
+    """From the start of a process to its first line, which it prints when it has its result.
+
+    Not to its end: how long the interpreter takes to tear itself down is nobody's wait for a
+    result."""
+    # As installed: with bytecode, whatever the shell says.
+    settings = {**settings, "PYTHONDONTWRITEBYTECODE": ""}
+    start = time.perf_counter()
+    player = Player(arguments, settings)
+    seconds = time.perf_counter() - start
+    player.close()
+    return seconds
