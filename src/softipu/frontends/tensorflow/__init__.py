@@ -7,13 +7,20 @@ program of the environment, also in those that never touch an IPU. They only mak
 
 from __future__ import annotations
 
+from softipu import settings
+
 from . import aliases, legacy_keras
 
 
 def prepare() -> None:
-    """Before TensorFlow's own code: Keras 2 for programs that say they are for the IPU."""
+    """Before TensorFlow's own code: Keras 2 for programs that say they are for the IPU, and where
+    XLA keeps what it compiles."""
     if legacy_keras.main_program_is_for_the_ipu():
         legacy_keras.request()
+    if settings.get("TF_POPLAR_FLAGS"):
+        from . import executable_cache
+
+        executable_cache.request()
 
 
 def apply() -> None:

@@ -82,8 +82,8 @@ FLAGS = {
         Flag("synthetic_data_initializer", str, "",
              "What synthetic inputs hold: random, uniform, normal or a number.", _DATA_GOES),
         Flag("executable_cache_path", str, "",
-             "Directory in which executables are kept and found again.",
-             "ignored: functions are traced in each process"),
+             "Directory in which code that XLA compiled is kept and found again; to be set before "
+             "TensorFlow is imported.", HONOURED),
         Flag("use_on_demand", _flag, False,
              "Attach IPUs when a program first runs, whatever the configuration says.", HONOURED),
         Flag("on_demand_device_poll_time", _number, 1000,

@@ -6,15 +6,17 @@ each, with its own batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
-from softipu.frontends.tensorflow import float_trap, replicas, sessions
+from softipu.frontends.tensorflow import float_trap, replicas, sessions, system
 
 from .accumulation import Accumulator
+from .choice import Choice, compiled_step
 
 
 class Execution:
@@ -30,6 +32,9 @@ class Execution:
         self._every_step = False
         self.queue: StepQueue | None = None
         self._built: tuple[Any, Callable[[Any], Any]] | None = None
+        self._step_outputs: Any = None
+        #: How the steps run, where there is a choice.
+        self.choice: Choice | None = None
 
     @property
     def element_spec(self) -> Any:
@@ -55,6 +60,8 @@ class Execution:
         """Runs one execution; results by the model's reduction over replicas."""
         if self._built is None or self._built[0] != iterator.element_spec:
             self._built = (iterator.element_spec, self._build(iterator))
+        if system.pre_compiling():
+            return self._zeros()
         with sessions.on_ipus([self._model.distribute_strategy._device_ordinal]):
             results = self._built[1](iterator)
         if float_trap.enabled():
@@ -62,13 +69,12 @@ class Execution:
         return results
 
     def _build(self, iterator: Any) -> Callable[[Any], Any]:
-        strategy = self._model.distribute_strategy
-        context = distribute_lib.ReplicaContext(strategy, replica_id_in_sync_group=0)
-        device = strategy.extended.non_slot_devices(None)
-        with replicas.trace(self._replicas) as current, context, tf.device(device):
-            run = self._traced(iterator)
+        with self._tracing() as current:
+            step = self._traced_step(iterator.element_spec)
+            self._step_outputs = step.structured_outputs
+            run = self._traced(iterator.element_spec, step)
         if self._replicas == 1:
-            return lambda it: run(it)
+            return self._faster_of(run, iterator.element_spec, step)
         structure = run.structured_outputs
         runs = replicas.Replicated(run, current, self._replicas)
 
@@ -79,18 +85,47 @@ class Execution:
 
         return replicated
 
+    def _zeros(self) -> Any:
+        """What a program that is only compiled gives back: nothing runs, no data is read."""
+        leading = [int(self._model._steps_per_execution)] if self._every_step else []
+
+        def zeros(output: tf.Tensor) -> tf.Tensor:
+            made = tf.zeros([*leading, *output.shape], output.dtype)
+            return _merged(made, 2) if leading and self._replicas == 1 else made
+
+        each = tf.nest.map_structure(zeros, self._step_outputs)
+        return each if self._replicas == 1 else self._joined([each] * self._replicas)
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Iterator[replicas.Tracing]:
+        strategy = self._model.distribute_strategy
+        context = distribute_lib.ReplicaContext(strategy, replica_id_in_sync_group=0)
+        device = strategy.extended.non_slot_devices(None)
+        with replicas.trace(self._replicas) as current, context, tf.device(device):
+            yield current
+
     def _joined(self, each: list[Any]) -> Any:
         if not self._every_step:
             return self._model._reduce_over_replicas(each)
         # [steps, batch, …] of each replica: batches go to replicas in turns.
         return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
 
-    def _traced(self, iterator: Any) -> Any:
-        """The concrete function of the loop."""
-        step = self._traced_step(iterator.element_spec)
+    def _faster_of(self, run: Any, spec: Any, step: Any) -> Callable[[Any], Any]:
+        def compiled() -> Callable[[Any], Any] | None:
+            made = compiled_step(step)
+            if made is None:
+                return None
+            with self._tracing():
+                return cast(Callable[[Any], Any], self._traced(spec, made))
+
+        self.choice = choice = Choice(run, compiled)
+        steps = self._model._steps_per_execution
+        return lambda it: choice(it, lambda: int(steps))
+
+    def _traced(self, spec: Any, step: Any) -> Any:
+        """The concrete function of the loop, for iterators over elements like `spec`."""
         update = self._traced_update()
         steps = self._model._steps_per_execution
-        spec = iterator.element_spec
 
         def one_step(it: Any) -> Any:
             data = replicas.shared_feed(lambda: it.get_next(), spec)
@@ -106,7 +141,7 @@ class Execution:
                 return self._updates(count // self._micro_steps, it, one_step, update, step)
             return self._loop(count, lambda: one_step(it), step)
 
-        return run.get_concrete_function(iterator)
+        return run.get_concrete_function(tf.data.IteratorSpec(spec))
 
     def _traced_step(self, spec: Any) -> Any:
         counter = self._counter

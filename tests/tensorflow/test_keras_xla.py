@@ -1,0 +1,174 @@
+"""Steps that XLA compiles: chosen by measurement, equal to the executor's, and kept on disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+
+def network(*layers: keras.layers.Layer) -> keras.Model:
+    model = keras.Sequential(
+        [keras.layers.Dense(8, activation="tanh", input_shape=(4,)), *layers, keras.layers.Dense(1)]
+    )
+    model.compile(keras.optimizers.legacy.SGD(0.05), "mse", steps_per_execution=2)
+    return model
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(5)
+    return (
+        random.normal(size=(16, 4)).astype(np.float32),
+        random.normal(size=(16, 1)).astype(np.float32),
+    )
+
+
+def choice_of(model: keras.Model):
+    (execution,) = model._ipu_functions.values()
+    return execution.choice
+
+
+def fitted(model: keras.Model, epochs: int = 3) -> list[float]:
+    x, y = data()
+    options = {"batch_size": 4, "epochs": epochs, "shuffle": False, "verbose": 0}
+    return model.fit(x, y, **options).history["loss"]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """A compiled form is tried in the second execution."""
+    monkeypatch.setenv("SOFTIPU_COMPILE_AFTER", "1e-9")
+
+
+def slowed(monkeypatch, form: str) -> None:
+    """Makes one of the two forms look slow, whatever the machine does."""
+    from tf_keras.ipu.extensions import choice
+
+    timed = choice._timed
+
+    def told(run, iterator):
+        results, seconds = timed(run, iterator)
+        is_compiled = run is not told.executor
+        return results, 1.0 if is_compiled == (form == "XLA") else 0.5 + 0 * seconds
+
+    init = choice.Choice.__init__
+
+    def remember(self, executor, compiled):
+        told.executor = executor
+        init(self, executor, compiled)
+
+    monkeypatch.setattr(choice, "_timed", told)
+    monkeypatch.setattr(choice.Choice, "__init__", remember)
+
+
+@pytest.mark.parametrize(("slow", "winner"), [("executor", "XLA"), ("XLA", "executor")])
+def test_the_faster_form_runs_and_learns_the_same(ipus, at_once, monkeypatch, slow, winner):
+    slowed(monkeypatch, slow)
+    plain = network()
+    with ipus().scope():
+        ours = network()
+        ours.set_weights(plain.get_weights())
+        losses = fitted(ours, epochs=6)
+    assert choice_of(ours).form == winner
+    np.testing.assert_allclose(losses, fitted(plain, epochs=6), rtol=1e-4)
+    for mine, theirs in zip(ours.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_random_steps_stay_on_the_executor(ipus, at_once):
+    with ipus().scope():
+        ours = network(keras.layers.Dropout(0.5))
+        fitted(ours)
+    assert choice_of(ours).form == "executor"
+
+
+class Hosted(keras.layers.Layer):
+    """Runs Python on the host, which XLA can't compile."""
+
+    def call(self, x):
+        return tf.ensure_shape(tf.py_function(lambda value: value, [x], tf.float32), x.shape)
+
+
+def test_what_xla_does_not_compile_stays_on_the_executor(ipus, at_once):
+    with ipus().scope():
+        ours = network(Hosted())
+        losses = fitted(ours)
+    assert choice_of(ours).form == "executor"
+    assert losses[-1] < losses[0]
+
+
+def test_deterministic_programs_are_not_tried(ipus, at_once, monkeypatch):
+    monkeypatch.setenv("SOFTIPU_DETERMINISTIC", "1")
+    with ipus().scope():
+        ours = network()
+        fitted(ours)
+    assert choice_of(ours).form == "executor"
+    assert choice_of(ours)._trials == ([], [])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_programs_that_are_only_compiled_give_zeros(ipus, replicas):
+    from tensorflow.python.ipu.utils import DeviceConnectionType
+
+    options = {
+        "device_connection__version": "ipu2",
+        "device_connection__type": DeviceConnectionType.PRE_COMPILE,
+    }
+    with ipus(replicas, **options).scope():
+        ours = network()
+        before = ours.get_weights()
+        assert fitted(ours, epochs=1) == [0.0]
+        np.testing.assert_array_equal(ours.predict(data()[0], batch_size=4), np.zeros((16, 1)))
+    for now, then in zip(ours.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+PROGRAM = """
+    import numpy as np
+    from tensorflow.python import ipu
+    import tensorflow as tf
+    from tensorflow import keras
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        model = keras.Sequential([keras.layers.Dense(1, input_shape=(4,), name="d")])
+        model.compile("sgd", "mse", steps_per_execution=2)
+        x, y = np.ones((8, 4), "f"), np.ones((8, 1), "f")
+        losses = model.fit(x, y, batch_size=2, epochs=4, verbose=0).history["loss"]
+    assert len(losses) == 4 and losses[-1] < losses[0], losses
+    print("learnt")
+"""
+
+
+def test_compiled_code_is_kept_and_damaged_files_are_not_read(tmp_path):
+    cache = tmp_path / "cache"
+
+    def run() -> dict[str, bytes]:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True,
+            env={
+                "PATH": "", "SOFTIPU_HOME": str(tmp_path / "home"), "SOFTIPU_COMPILE_AFTER": "1e-9",
+                "TF_POPLAR_FLAGS": f"--executable_cache_path={cache}", "HOME": str(tmp_path),
+                "TF_CPP_MIN_LOG_LEVEL": "3",
+            },
+            check=False,
+        )  # fmt: skip
+        assert done.stdout.endswith("learnt\n"), done.stderr[-2000:]
+        return {file.name: file.read_bytes() for file in cache.glob("xla-*/*.pb")}
+
+    first = run()
+    assert len(first) == 1
+    (file,) = cache.glob("xla-*/*.pb")
+    assert file.with_suffix(".sha256").exists()
+    written = file.stat().st_mtime_ns
+    assert run() == first
+    assert file.stat().st_mtime_ns == written, "compiled again"
+    file.write_bytes(first[file.name][:1000])
+    assert run().keys() == first.keys()
+    assert len(file.read_bytes()) > 1000, "the damaged file was kept"
