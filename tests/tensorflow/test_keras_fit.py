@@ -158,3 +158,20 @@ def test_mixed_precision(ipus):
     finally:
         keras.mixed_precision.set_global_policy("float32")
     assert np.isfinite(history.history["loss"]).all()
+
+
+def test_telemetry_counts_what_goes_in_and_out(ipus):
+    from softipu import devices
+    from softipu.frontends.tensorflow import system
+
+    x, y = data()
+    with ipus(2).scope():
+        ours = compiled(steps=4)
+        ours.fit(x, y, batch_size=4, epochs=1, shuffle=False, verbose=0)
+        (device,) = system._state.devices.values()
+        device._report()
+        device._lease.telemetry.flush()
+        counters = next(status.counters for status in devices.status() if status.record)
+    assert counters.busy_seconds > 0
+    assert counters.host_bytes_in == x.nbytes + y.nbytes
+    assert counters.host_bytes_out == 2 * 4 * 2 * 4  # replicas, steps, loss and accuracy, float32

@@ -33,6 +33,7 @@ _KINDS: dict[str, type[errors_impl.OpError]] = {
     kind.__name__: kind
     for kind in (
         errors_impl.FailedPreconditionError,
+        errors_impl.InternalError,
         errors_impl.InvalidArgumentError,
         errors_impl.NotFoundError,
         errors_impl.UnimplementedError,
@@ -51,8 +52,8 @@ def runs_on(graph: Any, ordinal: int) -> None:
 
 
 @contextlib.contextmanager
-def on_ipus(ordinals: Iterable[int]) -> Iterator[None]:
-    """The devices are held, and the time counts in their telemetry."""
+def on_ipus(ordinals: Iterable[int], bytes_in: int = 0, bytes_out: int = 0) -> Iterator[None]:
+    """The devices are held; the time, and bytes from and to the host, count in their telemetry."""
     for ordinal in ordinals:
         system.attach(ordinal)
     start = time.perf_counter()
@@ -60,7 +61,7 @@ def on_ipus(ordinals: Iterable[int]) -> Iterator[None]:
         yield
     finally:
         for ordinal in ordinals:
-            system.account(time.perf_counter() - start, 0, 0, ordinal)
+            system.account(time.perf_counter() - start, bytes_in, bytes_out, ordinal)
 
 
 def require(condition: Any, kind: type[errors_impl.OpError], message: str) -> list[Any]:

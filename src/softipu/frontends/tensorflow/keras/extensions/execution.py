@@ -33,6 +33,7 @@ class Execution:
         self.queue: StepQueue | None = None
         self._built: tuple[Any, Callable[[Any], Any]] | None = None
         self._step_outputs: Any = None
+        self._bytes_per_step = (0, 0)  # from and to the host
         #: How the steps run, where there is a choice.
         self.choice: Choice | None = None
 
@@ -62,7 +63,10 @@ class Execution:
             self._built = (iterator.element_spec, self._build(iterator))
         if system.pre_compiling():
             return self._zeros()
-        with sessions.on_ipus([self._model.distribute_strategy._device_ordinal]):
+        steps = int(self._model._steps_per_execution) * self._replicas
+        bytes_in, bytes_out = self._bytes_per_step
+        ordinal = self._model.distribute_strategy._device_ordinal
+        with sessions.on_ipus([ordinal], steps * bytes_in, steps * bytes_out):
             results = self._built[1](iterator)
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
@@ -72,6 +76,7 @@ class Execution:
         with self._tracing() as current:
             step = self._traced_step(iterator.element_spec)
             self._step_outputs = step.structured_outputs
+            self._bytes_per_step = _bytes(iterator.element_spec), _bytes(self._step_outputs)
             run = self._traced(iterator.element_spec, step)
         if self._replicas == 1:
             return self._faster_of(run, iterator.element_spec, step)
@@ -204,6 +209,12 @@ def _merged(tensor: tf.Tensor, axes: int) -> tf.Tensor:
 
 def _specs(structure: Any) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(t.shape, t.dtype) for t in tf.nest.flatten(structure)]
+
+
+def _bytes(structure: Any) -> int:
+    """Of tensors, or of specifications of them, with known shapes."""
+    flat = tf.nest.flatten(structure, expand_composites=True)
+    return sum((t.shape.num_elements() or 0) * t.dtype.size for t in flat)
 
 
 def _tensors(results: Any) -> list[Any]:
