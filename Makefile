@@ -5,21 +5,25 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test lint bench docs plugin plugin-asan clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# First, and by its exact version: any other request may bring gigabytes of CUDA libraries.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch,tensorflow]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch,tensorflow,paddle]'
+	# Headers only: what the package asks for besides would be gigabytes of SYCL.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps onednn-devel
 	touch $@
 
 demo: $(STAMP)
 	$(BIN)/softipu demo
 
+# Paddle's tests in a process of their own: its signal handlers and libraries stay away from others.
 test: $(STAMP) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --ignore=tests/paddle
+	$(BIN)/python -m pytest tests/paddle
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,6 +35,10 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 	$(BIN)/python -m benchmarks.keras_fit --first
+
+# The Paddle plugin, built against the environment's Paddle and installed beside it.
+plugin: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps ./plugins/paddle
 
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs
