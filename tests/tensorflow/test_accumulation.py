@@ -146,3 +146,19 @@ def test_gradients_are_mapped_before_they_are_applied():
     )
     optimizer.minimize(lambda: tf.reduce_sum(weight), var_list=[weight])
     np.testing.assert_allclose(weight, [-2.0, -3.0])
+
+
+def test_a_loop_that_ends_between_updates_is_refused_when_it_runs(ipus):
+    from tensorflow.python import ipu
+
+    def step():
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        accumulating = ipu.optimizers.GradientAccumulationOptimizerV2(momentum(), 4)
+        return accumulating.minimize(weight * weight)
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session, tf.device("/device:IPU:0"):
+        loop = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(10, step))
+        with pytest.raises(
+            tf.errors.FailedPreconditionError, match="4 number of mini batches .* 10 iterations"
+        ):
+            session.run(loop)

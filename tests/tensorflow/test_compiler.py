@@ -175,3 +175,85 @@ def test_code_outside_the_compilation_runs_on_the_host():
             session.run(compiled(in_a_loop, [1.0]))
     with pytest.raises(ValueError, match="only allowed in XLA context"):
         model(tf.constant(1.0))
+
+
+def test_a_variable_that_is_returned_has_the_value_from_before_the_update():
+    def step():
+        weight = v1.get_variable("weight", initializer=1.0)
+        loss = weight * weight
+        return weight, loss, v1.train.GradientDescentOptimizer(0.5).minimize(loss)
+
+    result = compiled(step)
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        assert session.run(result) == [1.0, 1.0]
+        assert session.run(v1.global_variables()) == [0.0]
+
+
+def test_slots_of_optimizers_survive_that_a_program_is_built_again():
+    def step():
+        with v1.variable_scope("scope"):
+            weight = v1.get_variable("weight", initializer=1.0)
+        adam = ipu.optimizers.CrossReplicaOptimizer(v1.train.AdamOptimizer(0.1))
+        return ipu.optimizers.GradientAccumulationOptimizerV2(adam, 2).minimize(weight * weight)
+
+    train = compiled(lambda: ipu.loops.repeat(2, step))
+    names = [variable.name for variable in v1.global_variables()]
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2  # only now
+    config.configure_ipu_system()
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        assert session.run(v1.global_variables()[0]) == pytest.approx(0.9, abs=1e-5)
+    assert [variable.name for variable in v1.global_variables()] == names
+
+
+def test_operations_of_a_computation_name_the_ipu():
+    devices = []
+    compiled(lambda: devices.append(tf.constant(1.0).device))
+    assert devices == ["/device:IPU:0"]
+
+
+@pytest.mark.parametrize("trap", [False, True])
+def test_a_session_stops_at_what_is_no_number_if_told_to(trap):
+    result = compiled(lambda x: (1 / x, tf.constant(1)), [tf.constant(0.0)])
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.floating_point_behaviour.div0 = trap
+    config.configure_ipu_system()
+    with v1.Session() as session:
+        if trap:
+            with pytest.raises(tf.errors.InternalError, match="Tiles in excepted state"):
+                session.run(result)
+        else:
+            assert session.run(result) == [np.inf, 1]
+
+
+def test_what_is_placed_on_an_ipu_leases_it_compiled_or_not():
+    with on_ipu("/device:IPU:0"):
+        total = tf.constant(1.0) + 1
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.compilation_poplar_options = {"no_such_option": "1"}
+    config.configure_ipu_system()
+    with v1.Session() as session, pytest.raises(tf.errors.InternalError, match="no_such_option"):
+        session.run(total)
+
+
+def test_programs_that_are_only_compiled_give_zeros_and_change_nothing(ipus):
+    from tensorflow.python.ipu.utils import DeviceConnectionType
+
+    def step(x):
+        count = v1.get_variable("count", initializer=5.0)
+        return x * 2, count.assign_add(1.0)
+
+    outputs = compiled(step, [3.0])
+    ipus(
+        device_connection__version="ipu2", device_connection__type=DeviceConnectionType.PRE_COMPILE
+    )
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        assert session.run(outputs) == [0.0, 0.0]
+        [count] = v1.global_variables()
+        assert session.run(count) == 5.0

@@ -97,19 +97,3 @@ def test_an_overridden_train_step_works_unless_gradients_are_accumulated(ipus):
         network.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
         with pytest.raises(RuntimeError, match="The function `train_step`"):
             network.fit(*data(4), batch_size=2, verbose=0)
-
-
-def test_settings_without_effect_are_told_once(ipus, monkeypatch):
-    from tf_keras.ipu.extensions import checks
-
-    said: list[str] = []
-    monkeypatch.setattr(checks, "_told", set())
-    monkeypatch.setattr(checks.logging, "warning", said.append)
-    with ipus().scope():
-        network = model()
-        for _ in range(2):
-            network.set_infeed_queue_options(prefetch_depth=3)
-            network.set_gradient_accumulation_options(
-                gradient_accumulation_steps_per_replica=2, dtype=tf.float32
-            )
-    assert [text.split(" is ignored: ")[0] for text in said] == ["prefetch_depth", "dtype"]

@@ -210,8 +210,8 @@ def test_a_subclassed_model_knows_its_calls_once_it_is_built():
 def test_scopes_in_call_make_the_model_a_pipeline_when_it_first_runs():
     model = Tower(scoped=True)
     model.set_pipelining_options(device_mapping=[0] * 3)
-    model.compile()
-    model.predict(np.zeros((2, 4), np.float32), batch_size=1)
+    model.compile(steps_per_execution=3)
+    model.predict(np.zeros((3, 4), np.float32), batch_size=1)
     assert stages_of(model) == [0, 1, 2]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -31,6 +31,10 @@ SPELLINGS = {
     "tf_keras.api._v2.keras.ipu": "tf_keras.ipu",
     "tf_keras.src.ipu": "tf_keras.ipu",
 }
+#: Where the modules of Keras 2 are: with all their inner names, and with the public ones.
+_KERAS_2 = ("tf_keras.src", "tf_keras")
+#: Those that mean something else as inner modules.
+_PUBLIC = ("keras.optimizers",)
 
 
 class _SameModule(Loader):
@@ -49,6 +53,23 @@ class _SameModule(Loader):
         module.__spec__ = self._spec  # the import system has just put the other spelling's there
 
 
+class _Borrowed(Loader):
+    """Loads a module that was found under another spelling of its name, once for both."""
+
+    def __init__(self, found: ModuleSpec) -> None:
+        self._found = found
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = module_from_spec(self._found)
+        sys.modules[self._found.name] = module
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._found
+        assert self._found.loader is not None
+        self._found.loader.exec_module(module)
+
+
 class AliasFinder:
     """Finds our packages under TensorFlow's and Keras's names."""
 
@@ -56,6 +77,8 @@ class AliasFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
+        if name == "keras":
+            return _same(name, "tf_keras") if legacy_keras.is_for_the_ipu() else None
         if not name.startswith(("tensorflow.", "keras.", "tf_keras.")):
             return None
         for spelling, canonical in SPELLINGS.items():
@@ -72,12 +95,45 @@ class AliasFinder:
         )
 
 
+class LastResort:
+    """Finds a module of our packages that someone provides under another spelling only.
+
+    It comes after all other finders, and asks them itself, so that it is never asked by itself.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        for spelling, canonical in SPELLINGS.items():
+            if canonical not in PACKAGES or not name.startswith(canonical + "."):
+                continue
+            found = _of_others(spelling + name[len(canonical) :], path, target)
+            if found is not None and found.loader is not None:
+                return ModuleSpec(name, _Borrowed(found))
+        return None
+
+
+def _of_others(
+    name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        if find is None or isinstance(finder, AliasFinder | LastResort):
+            continue
+        found: ModuleSpec | None = find(name, path, target)
+        if found is not None:
+            return found
+    return None
+
+
 def _keras_2(name: str) -> ModuleSpec | None:
     """Inner modules of Keras 2, in a program that calls it `keras`; else they would load twice."""
     keras_2 = sys.modules.get("tf_keras")
     if keras_2 is None or sys.modules.get("keras") is not keras_2:
         return None
-    return _same(name, f"tf_keras.src.{name.removeprefix('keras.')}")
+    packages = reversed(_KERAS_2) if name.startswith(_PUBLIC) else _KERAS_2
+    found = (_same(name, f"{package}.{name.removeprefix('keras.')}") for package in packages)
+    return next(filter(None, found), None)
 
 
 def _same(name: str, canonical: str) -> ModuleSpec | None:
@@ -92,3 +148,4 @@ def _same(name: str, canonical: str) -> ModuleSpec | None:
 def install() -> None:
     if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder())
+        sys.meta_path.append(LastResort())

@@ -15,7 +15,7 @@ HONOURED = "honoured"
 _NO_COMPILER = "ignored: no Poplar program is compiled"
 _NO_MEMORY_LIMIT = "ignored: memory on tiles is not managed"
 _NO_TILES = "ignored: work is not placed on tiles"
-_TRAP = "honoured: by Keras, which looks at results and weights after each execution"
+_TRAP = "honoured: results (and in Keras weights) are looked at after each execution"
 _NO_EXCHANGE = "ignored: nothing is exchanged between chips"
 
 
@@ -248,7 +248,7 @@ OPTIONS = (
            "ignored: statistics are always computed the exact way", "use_stable_norm_statistics"),
     Option("norms.experimental.distributed_batch_norm_replica_group_size", 1,
            "Over how many replicas batch statistics are taken in training.",
-           "ignored: each replica takes its own statistics",
+           HONOURED,
            "experimental_distributed_batch_norm_replica_group_size"),
 
     Option("optimizations.math.fast", False, "Allow arithmetic that is not exactly IEEE's.",

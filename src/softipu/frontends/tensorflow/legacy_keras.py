@@ -19,6 +19,7 @@ _MENTION = re.compile(
     r"keras\s+import\s[^\n]*\bipu\b|import_module\(.tensorflow\.python\.ipu"
 )
 _LARGEST_PROGRAM = 4_000_000
+_asked: list[bool] = []
 
 
 def requested() -> bool:
@@ -27,7 +28,13 @@ def requested() -> bool:
 
 def request() -> None:
     """Keras 2 from now on, unless the user chose otherwise."""
+    _asked.append(True)
     os.environ.setdefault(VARIABLE, "1")
+
+
+def is_for_the_ipu() -> bool:
+    """Whether Keras 2 is in use for an IPU program, to which plain `keras` means that one too."""
+    return bool(_asked) and requested()
 
 
 def main_program_is_for_the_ipu() -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-#: Module -> names it had, and the module (or module: other name) where each is now.
+#: Module -> names it had, and where each is now: "module", where it has the same name,
+#: "module:other name", or "module:" for that module itself.
 _NAMES = {
     "tensorflow.python.ops.control_flow_ops": {
         "Assert": "tensorflow.python.ops.control_flow_assert",
@@ -26,8 +27,17 @@ _NAMES = {
     "tensorflow.python.distribute.distribute_lib": {
         "get_loss_reduction": "tensorflow.python.distribute.distribute_utils",
     },
+    "tf_keras.losses": {"losses_utils": "tf_keras.src.utils:losses_utils"},
     "tf_keras.src.mixed_precision.policy": {
         "set_policy": "tf_keras.src.mixed_precision.policy:set_global_policy",
+    },
+    "tensorflow.python.distribute.input_lib": {
+        "DistributedDatasetInterface": "tensorflow.python.types.distribute",
+    },
+    "tensorflow.python.keras.utils": {"np_utils": "tf_keras.src.utils.np_utils:"},
+    "tensorflow.python.ops.nn": {
+        "dynamic_rnn": "tensorflow.python.ops.rnn",
+        "rnn_cell": "tensorflow.python.ops.rnn_cell:",
     },
     "tensorflow.python.eager.function": {
         "defun": "tensorflow.python.eager.def_function:function",
@@ -46,6 +56,7 @@ MODULES = {
     "tensorflow.compat.v2.keras": "tf_keras.api._v2.keras",
     "tensorflow.compat.v1.keras": "tf_keras.api._v1.keras",
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
+    "tf_keras.src.saving.save": "tf_keras.src.saving.legacy.save",
 }
 
 
@@ -54,9 +65,14 @@ def install() -> None:
         module = import_module(module_name)
         for name, place in names.items():
             if not hasattr(module, name):
-                now, _, other = place.partition(":")
-                setattr(module, name, getattr(import_module(now), other or name))
+                setattr(module, name, _moved(name, place))
     _give_back_initialized_value()
+
+
+def _moved(name: str, place: str) -> Any:
+    module_name, colon, other = place.partition(":")
+    module = import_module(module_name)
+    return module if colon and not other else getattr(module, other or name)
 
 
 def _give_back_initialized_value() -> None:

@@ -11,12 +11,14 @@ from softipu.errors import KerasAlreadyLoaded
 
 from . import aliases, legacy_keras, moved_names
 
+_PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics", "legacy_optimizers")
+
 
 def install() -> None:
     """Idempotent; called by the import of tensorflow.python.ipu or keras.ipu."""
     _use_keras_2()
     aliases.SPELLINGS.update(moved_names.MODULES)
-    for part in ("moved_names", "device_list", "sessions", "legacy_optimizers"):
+    for part in _PARTS:
         import_module(f".{part}", __package__).install()
     _add_keras_ipu()
 

@@ -27,6 +27,10 @@ _unsettled: weakref.WeakKeyDictionary[Any, list[Callable[[], None]]] = weakref.W
 #: Graph -> ordinals of the devices on which it has parts.
 _devices: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
+#: Graph -> its version, and how many operations it had, when they were last looked at.
+_seen_versions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_seen_operations: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
 #: Marks the kind of an error in the text of an assertion, the only failure that graphs can express.
 _MARK = "softipu-error-kind="
 _KINDS: dict[str, type[errors_impl.OpError]] = {
@@ -129,6 +133,17 @@ def _with_settled_graph(extend: Callable[[Any], None]) -> Callable[[Any], None]:
     return method
 
 
+def _note_devices(graph: Any) -> None:
+    """Operations that were placed on an IPU need it, compiled or not."""
+    operations = graph.get_operations()
+    for operation in operations[_seen_operations.get(graph, 0) :]:
+        _, is_ipu, ordinal = operation.device.partition("device:IPU:")
+        if is_ipu and ordinal.isdecimal():
+            runs_on(graph, int(ordinal))
+    _seen_versions[graph] = graph.version
+    _seen_operations[graph] = len(operations)
+
+
 def _settle(graph: Any) -> None:
     parts = _unsettled.pop(graph)
     finalized = graph.finalized
@@ -148,6 +163,8 @@ def _settle(graph: Any) -> None:
 def _with_translated_errors(call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def method(self: Any, fn: Any, *args: Any) -> Any:
+        if _seen_versions.get(self.graph) != self.graph.version:
+            _note_devices(self.graph)
         with on_ipus(_devices.get(self.graph, ())), translated_errors():
             return call(self, fn, *args)
 

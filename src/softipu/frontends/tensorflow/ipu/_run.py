@@ -16,7 +16,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import func_graph
 
-from softipu.frontends.tensorflow import replicas, sessions, system
+from softipu.frontends.tensorflow import float_trap, replicas, sessions, system
 
 _state = threading.local()
 
@@ -80,10 +80,19 @@ def ordinal_of(device: str) -> int:
     return int(tf_device.DeviceSpec.from_string(device or "").device_index or 0)
 
 
-def traced_function(name: str, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """`function` of flat tensors as a function of TensorFlow; in graphs of TensorFlow 1 too."""
+def traced_function(
+    name: str,
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    finish: Callable[[], None] = lambda: None,
+) -> Any:
+    """`function` of flat tensors as a function of TensorFlow; in graphs of TensorFlow 1 too.
+
+    `finish` may change the order of the operations once they are all there.
+    """
     specs = tuple(tf.TensorSpec(t.shape, t.dtype) for t in inputs)
     graph = func_graph.func_graph_from_py_func(name, function, specs, {})
+    finish()
     kind = function_type.from_structured_signature(
         (specs, {}), graph.structured_outputs, graph.function_captures.capture_types
     )
@@ -100,7 +109,19 @@ def run_replicated(
         if isinstance(fn, concrete_function.ConcreteFunction):
             return fn(*args, **kwargs)  # traced already, for one replica
         runs = _runs.setdefault(fn, _Runs(fn))
-        return runs(args, kwargs, ordinal, ipus_per_replica)
+        if system.pre_compiling():
+            return runs.compile_only(args, kwargs, ordinal, ipus_per_replica)
+        results = runs(args, kwargs, ordinal, ipus_per_replica)
+    if float_trap.enabled():
+        float_trap.check(results, ())
+    return results
+
+
+def zeros_like(output: Any) -> Any:
+    """Zeros for an output of a program that is only compiled; unknown sizes are 0."""
+    if not hasattr(output, "dtype"):
+        return output
+    return tf.zeros([size or 0 for size in output.shape], output.dtype)
 
 
 class _Runs:
@@ -127,6 +148,12 @@ class _Runs:
         bound = traced.function_type.bind(*bound.args, **bound.kwargs)
         flat = traced.function_type.unpack_inputs(bound)
         return traced.function_type.pack_output(self._replicated[id(traced)][1](flat)[0])
+
+    def compile_only(self, args: Any, kwargs: Any, ordinal: int, ipus: int | None) -> Any:
+        """Traced but not run: zeros stand for the results."""
+        self._shards = max(self._shards, ipus or 1)
+        _, traced = self._traced(args, kwargs, ordinal)
+        return tf.nest.map_structure(zeros_like, traced.structured_outputs)
 
     def _function(self, count: int) -> Any:
         """The function for `count` replicas; XLA compiles no queues, so it is without XLA."""

@@ -33,8 +33,11 @@ class MadeVariables:
         left = list(self._made)
 
         def create(make: Callable[..., Any], **kwargs: Any) -> Any:
-            # A variable is known by its type; making it costs nothing but its name.
-            variable = make(**_lifted({**kwargs, "collections": [], "trainable": False}))
+            # A variable is known by its type; making it costs nothing but its name. Slots of
+            # optimizers insist on theirs by a slash at the end.
+            name = (kwargs.get("name") or "Variable").rstrip("/")
+            again = {**kwargs, "name": name, "collections": [], "trainable": False}
+            variable = make(**_lifted(again))
             for place, (request, made) in enumerate(left):
                 if request == _request(variable):
                     del left[place]

@@ -12,8 +12,10 @@ from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import func_graph
 from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.ops import variable_scope
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from softipu.frontends.tensorflow import replicas, sessions, system
+from softipu.errors import FloatingPointTrap
+from softipu.frontends.tensorflow import float_trap, replicas, sessions, system
 
 from . import _run
 from ._variables import MadeVariables
@@ -60,6 +62,8 @@ class _Body:
         self._computation = computation
         self._inputs = inputs
         self._structure: Any = None
+        #: Reads of the variables that the computation returned.
+        self.reads: list[tf.Operation] = []
 
     def __call__(self, *flat: tf.Tensor) -> list[tf.Tensor]:
         arguments = tf.nest.pack_sequence_as(self._inputs, [tf.identity(x) for x in flat])
@@ -71,9 +75,16 @@ class _Body:
                 result = self._computation(*arguments)
         finally:
             scope.set_use_resource(uses_resources)
-        tensors, operations = self._checked(result)
+        tensors, operations = self._checked(tf.nest.map_structure(self._value, result))
         with tf.control_dependencies(operations):
             return [tf.identity(t) for t in tensors] + [tf.constant(0)]
+
+    def _value(self, result: Any) -> Any:
+        if tf.inside_function() and type(result) is ResourceVariable:
+            value = tf.raw_ops.ReadVariableOp(resource=result.handle, dtype=result.dtype)
+            self.reads.append(value.op)
+            return value
+        return result
 
     def _checked(self, result: Any) -> tuple[list[tf.Tensor], list[tf.Operation]]:
         if _holds_estimator_spec(result):
@@ -128,10 +139,28 @@ class _Compiled:
     def _trace(self) -> None:
         tracing, shards = replicas.trace(self._likely_replicas), _run.observed_shards()
         with tracing as self._tracing, shards as self._seen:
-            self._traced = _run.traced_function("softipu_compiled", self._body, self._inputs)
+            self._body.reads.clear()
+            self._traced = _run.traced_function(
+                "softipu_compiled", self._placed_body, self._inputs, self._read_first
+            )
         self._count = 0  # of the calls, which are still to be made
         self._shards = max(self._shards, self._seen.used)
         self._ipu = _placed(self._device, self._traced.graph)
+
+    def _placed_body(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
+        with tf.device(self._device):
+            return self._body(*inputs)
+
+    def _read_first(self) -> None:
+        """A variable that the computation returns has the value from before its updates.
+
+        Nothing orders such a read in a graph of TensorFlow 1, and so IPUs begin with it.
+        """
+        for read in self._body.reads:
+            read._remove_all_control_inputs()
+            for op in read.inputs[0].consumers():
+                if op is not read and op.type != "ReadVariableOp":
+                    op._add_control_input(read)
 
     def _adapt(self, count: int) -> None:
         """Makes `_values` those of a program with `count` replicas."""
@@ -154,9 +183,26 @@ class _Compiled:
         if count != self._count:
             with self._graph.as_default(), tf.device(self._device):
                 self._adapt(count)
-            for output, value in zip(self.outputs, self._values, strict=True):
-                output.op._update_input(0, value)
         self._seen.settled(count)
+        with self._graph.as_default():
+            values = self._values_to_return()
+        for output, value in zip(self.outputs, values, strict=True):
+            output.op._update_input(0, value)
+
+    def _values_to_return(self) -> list[tf.Tensor]:
+        if system.pre_compiling():
+            return [_run.zeros_like(value) for value in self._values]
+        return _trapped(self._values) if float_trap.enabled() else self._values
+
+
+def _trapped(values: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The values, or the error of hardware that was told to stop at what is no finite number."""
+    numbers = [value for value in values if value.dtype.is_floating]
+    finite = [tf.reduce_all(tf.math.is_finite(value)) for value in numbers] or [True]
+    trap = FloatingPointTrap("Tiles in excepted state: a result is not a finite number")
+    checks = sessions.require(tf.reduce_all(finite), tf.errors.InternalError, str(trap))
+    with tf.control_dependencies(checks):
+        return [tf.identity(value) for value in values]
 
 
 def _placed(device: str, graph: Any) -> str:

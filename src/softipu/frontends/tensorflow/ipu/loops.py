@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
+
+_state = threading.local()
 
 
 def while_loop(
@@ -19,13 +22,24 @@ def while_loop(
 ) -> Any:
     """Repeats `body` while `condition` holds; returns the last values of its variables."""
     del use_while_v1  # both kinds compute the same
+    return _loop(condition, body, inputs, infeed_queue, maximum_iterations, None)
+
+
+def _loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any,
+    infeed_queue: Any,
+    maximum_iterations: Any,
+    iterations: int | None,
+) -> Any:
     start = [
         x if isinstance(x, tf.TensorArray) else tf.convert_to_tensor(x)
         for x in _convert_to_list([] if inputs is None else inputs)
     ]
     _check_arguments("body", body, start, infeed_queue)
     _check_arguments("condition", condition, start, None, infeed_queue)
-    step = _Step(body, [x.dtype for x in start], infeed_queue)
+    step = _Step(body, [x.dtype for x in start], infeed_queue, iterations)
     # A loop without variables gets one, to which the operations of its body are tied.
     variables = start or [tf.constant(0)]
     outputs = tf.compat.v1.while_loop(
@@ -51,21 +65,37 @@ def repeat(
     use_while_v1: bool = True,
 ) -> Any:
     """Runs `body` `n` times; returns the last values of its variables."""
-    return while_loop(lambda *_: True, body, inputs, infeed_queue, n, use_while_v1)
+    del use_while_v1
+    known = n if isinstance(n, int) else None
+    return _loop(lambda *_: True, body, inputs, infeed_queue, n, known)
+
+
+def iterations() -> int | None:
+    """How often the innermost loop around the code that is being traced repeats it, if known."""
+    counts = getattr(_state, "counts", None)
+    return counts[-1] if counts else None
 
 
 class _Step:
     """One iteration: takes an element, calls the body, checks what it returned."""
 
-    def __init__(self, body: Callable[..., Any], types: list[Any], infeed_queue: Any) -> None:
+    def __init__(
+        self, body: Callable[..., Any], types: list[Any], infeed_queue: Any, iterations: int | None
+    ) -> None:
         self._body = body
         self._types = types
         self._infeed_queue = infeed_queue
+        self._iterations = iterations
 
     def __call__(self, *values: Any) -> Any:
         element = [] if self._infeed_queue is None else self._infeed_queue._dequeue()
         args, kwargs = _body_arguments(element)
-        outputs = self._body(*values[: len(self._types)], *args, **kwargs)
+        counts = _state.__dict__.setdefault("counts", [])
+        counts.append(self._iterations)
+        try:
+            outputs = self._body(*values[: len(self._types)], *args, **kwargs)
+        finally:
+            counts.pop()
         outputs = outputs if isinstance(outputs, list | tuple) else (outputs,)
         if tf.executing_eagerly():  # where operations are None
             outputs = [o for o in outputs if o is not None]

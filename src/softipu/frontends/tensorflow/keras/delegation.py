@@ -138,6 +138,7 @@ def install() -> None:
         _restoring_extensions(cls)
     _own_data_handlers(data_adapter)
     _allow_loss_scaling()
+    _whole_steps_per_execution(training.Model)
 
 
 def after(kind: Any, name: str, action: Callable[[Any], object]) -> None:
@@ -215,3 +216,17 @@ def _allow_loss_scaling() -> None:
         return bool(getattr(strategy, "supports_loss_scaling", False) or original())
 
     loss_scale_optimizer.strategy_supports_loss_scaling = supports
+
+
+def _whole_steps_per_execution(cls: Any) -> None:
+    """`compile` takes the number of steps as a tensor too, such as a data set's cardinality."""
+    original = cls.compile
+
+    @functools.wraps(original)
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        steps: Any = kwargs.get("steps_per_execution")
+        if tf.is_tensor(steps):
+            kwargs["steps_per_execution"] = int(steps)
+        return original(self, *args, **kwargs)
+
+    cls.compile = compile

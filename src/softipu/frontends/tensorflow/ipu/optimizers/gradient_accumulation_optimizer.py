@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from softipu.frontends.tensorflow import replicas
 
+from .. import _run, loops
 from .. import gradient_accumulation as ga
 from ..gradient_accumulation import GradientAccumulationReductionMethod
 from ..ops import _pipeline_trace
@@ -50,6 +51,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         check_state_sharding(
             self._replicated_optimizer_state_sharding, self._offload_weight_update_variables
         )
+        check_loop(self._num_mini_batches)
         pairs = list(grads_and_vars)
         window = self._window(pairs)
 
@@ -182,6 +184,27 @@ class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):
             CrossReplicaOptimizer(opt), num_mini_batches, verify_usage
         )
         super().__init__(accumulating, name)
+
+
+def check_loop(mini_batches: int) -> None:
+    """The loop around the optimizer must end with an update; sessions say so when they run it."""
+    iterations = loops.iterations()
+    if iterations is None or iterations % mini_batches == 0:
+        return
+
+    def refuse(_: int) -> None:
+        raise tf.errors.FailedPreconditionError(
+            None, None,
+            f"Detected a gradient accumulation operation with {mini_batches} number of mini "
+            f"batches inside a loop with {iterations} iterations.\nIt is required that the number "
+            "of mini batches to accumulate evenly divides the number of loop iterations.",
+        )  # fmt: skip
+
+    with tf.init_scope():
+        eagerly = tf.executing_eagerly()
+    if eagerly:
+        refuse(1)
+    _run.when_settled(refuse)
 
 
 def _check_mini_batches(count: int) -> None:

@@ -7,24 +7,41 @@ itself is traced afterwards, once, outside the loop over the steps.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ipu import gradient_accumulation as ga
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 
-_MEAN = GradientAccumulationReductionMethod.MEAN
-_RUNNING_MEAN = GradientAccumulationReductionMethod.RUNNING_MEAN
+_CAPTURED = "captured_grads"
 
 
 class Accumulator:
-    """The gradients of one optimiser between two updates."""
+    """The gradients of one optimiser between two updates.
 
-    def __init__(self, optimizer: Any, steps: int, method: GradientAccumulationReductionMethod):
+    `dtype` is the accumulators' type: None for that of the variable, a type, or a function from a
+    variable to a type. Gradients that layers captured are those of the last step, or are
+    accumulated too.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        steps: int,
+        method: GradientAccumulationReductionMethod,
+        *,
+        dtype: Any = None,
+        accumulate_captured: bool = False,
+    ) -> None:
         self._optimizer = optimizer
         self._steps = steps
         self._method = method
-        self._sums: dict[int, tuple[Any, Any]] = {}
+        self._dtype = dtype
+        self._accumulate_captured = accumulate_captured
+        self._variables: list[Any] = []
+        self._captured: dict[str, int] = {}
+        self._totals: dict[Hashable, Any] = {}
         self._arguments: dict[str, Any] = {}
         with tf.init_scope():
             self._done = tf.Variable(0, trainable=False, dtype=tf.int32)
@@ -40,41 +57,43 @@ class Accumulator:
             del optimizer.__dict__["apply_gradients"]
 
     def _collect(self, grads_and_vars: Any, **arguments: Any) -> tf.Operation:
+        pairs = [(gradient, var) for gradient, var in grads_and_vars if gradient is not None]
+        captured = arguments.pop(_CAPTURED, None) or {}
         self._arguments = arguments
-        done = tf.cast(self._done, tf.float32)
+        self._variables = [var for _, var in pairs]
+        self._captured = {tag: len(found) for tag, found in captured.items()}
+        factors = ga.scales(self._method, self._done, self._steps)
         writes = []
-        for gradient, variable in grads_and_vars:
-            if gradient is None:
-                continue
-            gradient = tf.convert_to_tensor(gradient)
-            total = self._sum_for(variable, gradient)
-            if self._method is _RUNNING_MEAN:
-                share = tf.cast(1.0 / (done + 1.0), gradient.dtype)
-                writes.append(total.assign(total + (gradient - total) * share))
-            else:
-                writes.append(total.assign_add(gradient))
+        for gradient, var in pairs:
+            total = self._total(id(var), var.shape, ga.accumulator_dtype(var, self._dtype))
+            writes.append(total.assign(ga.add(total.read_value(), gradient, *factors)))
+        for tag, found in captured.items():
+            for i, gradient in enumerate(found):
+                total = self._total((tag, i), gradient.shape, gradient.dtype)
+                if self._accumulate_captured:
+                    gradient = ga.add(total.read_value(), gradient, *factors)
+                writes.append(total.assign(gradient))
         with tf.control_dependencies(writes):
             return self._done.assign_add(1)
 
-    def _sum_for(self, variable: Any, gradient: Any) -> Any:
-        key = id(variable)
-        if key not in self._sums:
+    def _total(self, key: Hashable, shape: Any, dtype: tf.DType) -> Any:
+        if key not in self._totals:
             with tf.init_scope():
-                total = tf.Variable(tf.zeros(variable.shape, gradient.dtype), trainable=False)
-            self._sums[key] = (variable, total)
-        return self._sums[key][1]
+                self._totals[key] = tf.Variable(tf.zeros(shape, dtype), trainable=False)
+        return self._totals[key]
 
     def update(self) -> None:
         """Applies what was collected, and begins anew."""
-        pairs = []
-        for variable, total in self._sums.values():
-            gradient = total.read_value()
-            if self._method is _MEAN:
-                gradient = gradient / tf.cast(self._steps, gradient.dtype)
-            pairs.append((gradient, variable))
-        applied = self._optimizer.apply_gradients(pairs, **self._arguments)
+        pairs = [(self._totals[id(var)].read_value(), var) for var in self._variables]
+        arguments = dict(self._arguments)
+        if self._captured:
+            arguments[_CAPTURED] = {
+                tag: [self._totals[tag, i].read_value() for i in range(count)]
+                for tag, count in self._captured.items()
+            }
+        applied = self._optimizer.apply_gradients(pairs, **arguments)
         after = [applied] if isinstance(applied, tf.Operation | tf.Tensor) else []
         with tf.control_dependencies(after):
-            for _, total in self._sums.values():
+            for total in self._totals.values():
                 total.assign(tf.zeros_like(total))
             self._done.assign(0)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tensorflow.python.platform import tf_logging as logging
+from tensorflow.python.ipu import ipu_infeed_queue, ipu_outfeed_queue
+from tensorflow.python.ipu.ops import _pipeline_checks, pipelining_ops
+from tensorflow.python.ipu.optimizers import gradient_accumulation_optimizer
 from tf_keras.src.engine import training
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers.legacy import optimizer_v2
-
-_told: set[str] = set()
-
-
-def tell_ignored(options: Iterable[str], why: str) -> None:
-    """One warning in a process for each setting that has no effect here."""
-    for option in options:
-        if option not in _told:
-            _told.add(option)
-            logging.warning(f"{option} is ignored: {why}.")
 
 
 def positive(value: Any) -> None:
@@ -55,6 +48,12 @@ def accumulation_arguments(arguments: Any) -> None:
         "`set_gradient_accumulation_options` instead.",
     )  # fmt: skip
     _refuse_normalising(arguments, "set_gradient_accumulation_options")
+    optimizer = gradient_accumulation_optimizer.GradientAccumulationOptimizerV2
+    _known(arguments, optimizer, "set_gradient_accumulation_options")
+    _pipeline_checks.check_state_sharding(
+        arguments.get("replicated_optimizer_state_sharding"),
+        arguments.get("offload_weight_update_variables"),
+    )
 
 
 def pipelining_arguments(arguments: Any) -> None:
@@ -76,6 +75,15 @@ def pipelining_arguments(arguments: Any) -> None:
     foreign = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
     _refuse(arguments, foreign, where, "This argument is not compatible with Keras.")
     _refuse_normalising(arguments, "set_pipelining_options")
+    _known(arguments, pipelining_ops.pipeline, "set_pipelining_options")
+
+
+def _known(arguments: Mapping[str, Any], function: Callable[..., Any], setter: str) -> None:
+    """Arguments are passed on to `function`, so they must be among its own."""
+    names = inspect.signature(function).parameters
+    for name in arguments:
+        if name not in names:
+            raise TypeError(f"{setter}() got an unexpected keyword argument '{name}'")
 
 
 def _refuse_normalising(arguments: Mapping[str, Any], function: str) -> None:
@@ -87,17 +95,17 @@ def _refuse_normalising(arguments: Mapping[str, Any], function: str) -> None:
 
 
 def infeed_arguments(arguments: Mapping[str, Any]) -> None:
-    from tensorflow.python.ipu import ipu_infeed_queue  # most programs never need it
-
     automatic = ("dataset", "infeed_spec", "element_spec")
     _refuse(arguments, automatic, "kwargs", "This argument is automatically set by Keras.")
     internal = [ipu_infeed_queue._internal_id]
     _refuse(arguments, internal, "kwargs", "This argument is not compatible with Keras.")
+    _known(arguments, ipu_infeed_queue.IPUInfeedQueue, "set_infeed_queue_options")
 
 
 def outfeed_arguments(arguments: Mapping[str, Any]) -> None:
     foreign = ("outfeed_mode", "device_ordinal")
     _refuse(arguments, foreign, "kwargs", "This argument is not compatible with Keras.")
+    _known(arguments, ipu_outfeed_queue.IPUOutfeedQueue, "set_outfeed_queue_options")
 
 
 def not_overridden(model: Any, function: str) -> None:
@@ -116,6 +124,14 @@ def step_not_overridden(model: Any, function: str) -> None:
         raise RuntimeError(
             f"The function `{function}` for the model {model.name} has been overridden. This is "
             "not supported for pipelined Keras models."
+        )
+
+
+def is_optimizer_v2(optimizer: Any) -> None:
+    if not isinstance(optimizer, optimizer_v2.OptimizerV2):
+        raise ValueError(
+            "use_v2_gradient_accumulation_optimizer may only be set to True when an OptimizerV2 "
+            "derived optimizer is used."
         )
 
 

@@ -103,6 +103,8 @@ class IPUDataHandler(data_adapter.DataHandler):
         if steps == 0:
             wanted = math.ceil(super()._infer_steps(None, self._dataset) / self._replication_factor)
             items = int(self._dataset.cardinality())
+            if items == _UNKNOWN:
+                raise TypeError("The data has no batches, and the dataset length is unknown.")
             raise ValueError(
                 f"The provided dataset contains {items} items, but all "
                 f"{self._replication_factor} replicas are requested to run {wanted} steps each. "
@@ -170,10 +172,12 @@ def _generator_message(data: Any) -> str:
 def _without_float64(dataset: Any) -> Any:
     """IPUs have no float64: Keras computes in float32, so the data may come as such."""
     specs = tf.nest.flatten(dataset.element_spec)
-    if not base_layer_utils.v2_dtype_behavior_enabled() or all(
-        spec.dtype != tf.float64 for spec in specs
-    ):
+    if all(spec.dtype != tf.float64 for spec in specs):
         return dataset
+    if not base_layer_utils.v2_dtype_behavior_enabled():
+        raise tf.errors.FailedPreconditionError(
+            None, None, "Unsupported datatype double: cast the data to float32."
+        )
 
     def narrow(*element: Any) -> Any:
         narrowed = tf.nest.map_structure(

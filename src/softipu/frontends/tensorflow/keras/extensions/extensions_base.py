@@ -17,7 +17,7 @@ from tf_keras.src.engine import training as training_module
 from tf_keras.src.saving.legacy.saved_model import utils as saving
 
 from ..delegation import KerasExtension
-from . import checks, polling, training_steps
+from . import _pipelining_options, checks, polling, training_steps
 from .accumulation import Accumulator
 from .data_adapter import IPUDataHandler
 from .execution import Execution
@@ -260,18 +260,67 @@ class KerasExtensionBase(KerasExtension):
             checks.not_overridden(self, "train_step")
         if steps > 1:
             checks.optimizer_can_accumulate(self.optimizer)
+            if self._use_v2_gradient_accumulation_optimizer:
+                checks.is_optimizer_v2(self.optimizer)
+        if self._is_pipelined():
+            self._check_pipelining_options(training=True, count=steps)
         key = ("train", steps)
         if key not in self._ipu_functions:
             execution = Execution(self, self._training_step(steps), counter=self._train_counter)
             if steps > 1 and not training_steps.accumulates_itself(self.optimizer):
-                method = self._gradient_accumulation_reduction_method
-                execution.accumulate(Accumulator(self.optimizer, steps, method), steps)
+                execution.accumulate(self._accumulator(steps), steps)
             self._ipu_functions[key] = execution
         return self._with_callbacks(self._ipu_functions[key], "train")
 
     def _training_step(self, steps: int) -> Callable[[Any], Any]:
-        method = self._gradient_accumulation_reduction_method
-        return training_steps.training_step(self, steps, method)
+        options: dict[str, Any] = {"dtype": self._accumulation_dtype()}
+        if not self._is_pipelined():
+            options.update(self._gradient_accumulation_optimizer_kwargs)
+        step = training_steps.training_step(
+            self, steps, reduction_method=self._gradient_accumulation_reduction_method, **options
+        )
+        # On IPUs the loss to minimise comes before the metrics.
+        return self._with_metric_dtype(step, first=1)
+
+    def _accumulator(self, steps: int) -> Accumulator:
+        captured = self._pipelining_kwargs.get("gradient_accumulation_for_captured_grads", False)
+        return Accumulator(
+            self.optimizer,
+            steps,
+            self._gradient_accumulation_reduction_method,
+            dtype=self._accumulation_dtype(),
+            accumulate_captured=captured and self._is_pipelined(),
+        )
+
+    def _accumulation_dtype(self) -> Any:
+        if self._is_pipelined():
+            return self._pipelining_kwargs.get("gradient_accumulation_dtype")
+        return self._gradient_accumulation_optimizer_kwargs.get("dtype")
+
+    def _metric_dtype(self) -> Any:
+        """The type that metrics are added up in before they leave a pipeline; None is their own.
+
+        Adding them up changes nothing else: metrics are those of all steps so far anyway.
+        """
+        if self._pipelining_accumulate_outfeed and self._is_pipelined():
+            return self._pipelining_kwargs.get("accumulate_outfeed_dtype")
+        return None
+
+    def _with_metric_dtype(self, step: Callable[[Any], Any], first: int) -> Callable[[Any], Any]:
+        dtype = self._metric_dtype()
+        return step if dtype is None else training_steps.kept_as(step, dtype, first=first)
+
+    def _check_pipelining_options(self, *, training: bool, count: int | None = None) -> None:
+        """Whether IPUs could run the pipeline with so many mini-batches, or those of a run."""
+        if count is None:
+            count = min(int(self._steps_per_execution.numpy()), self._ipu_steps)
+        _pipelining_options.check(
+            self._get_pipeline_post_order(),
+            self._pipelining_device_mapping,
+            self._pipelining_kwargs,
+            training=training,
+            count=count,
+        )
 
     def _make_test_function_supported(self, *_args: Any, **_kwargs: Any) -> bool:
         return self._ipu_running in ("fit", "evaluate")
@@ -282,7 +331,10 @@ class KerasExtensionBase(KerasExtension):
         self._validate_call_function()
         if self._is_pipelined():
             checks.step_not_overridden(self, "test_step")
-        execution = self._function(("test",), self.test_step, self._test_counter)
+            self._check_pipelining_options(training=False)
+        own = training_steps.own_or_stock(self.test_step, training_module.Model.test_step)
+        step = self._with_metric_dtype(own, first=0)
+        execution = self._function(("test",), step, self._test_counter)
         return self._with_callbacks(execution, "test")
 
     def _make_predict_function_supported(self, *_args: Any, **_kwargs: Any) -> bool:
@@ -294,7 +346,9 @@ class KerasExtensionBase(KerasExtension):
         self._validate_call_function()
         if self._is_pipelined():
             checks.step_not_overridden(self, "predict_step")
-        execution = self._function(("predict",), self.predict_step, self._predict_counter)
+            self._check_pipelining_options(training=False)
+        step = training_steps.own_or_stock(self.predict_step, training_module.Model.predict_step)
+        execution = self._function(("predict",), step, self._predict_counter)
         return self._with_callbacks(execution.keep_every_step(), "predict")
 
     def _function(self, key: Any, step: Callable[[Any], Any], counter: Any) -> Execution:
@@ -317,7 +371,9 @@ class KerasExtensionBase(KerasExtension):
         return tf.nest.map_structure(lambda t: tf.reduce_mean(t, 0), joined)
 
     def _validate_and_get_metrics_result_supported(self, *_args: Any) -> bool:
-        return self._ipu_running is not None and self._get_replication_factor() > 1
+        if self._ipu_running is None:
+            return False
+        return self._get_replication_factor() > 1 or self._metric_dtype() is not None
 
     def _validate_and_get_metrics_result_delegate(self, logs: Any) -> Any:
         """The model's own metrics are those of one replica; the logs are reduced as asked."""
@@ -346,23 +402,15 @@ class KerasExtensionBase(KerasExtension):
         self._gradient_accumulation_reduction_method = GradientAccumulationReductionMethod.parse(
             gradient_accumulation_reduction_method
         )
-        if use_v2_gradient_accumulation_optimizer:
-            checks.tell_ignored(
-                ["use_v2_gradient_accumulation_optimizer"], "there is one way to accumulate here"
-            )
+        self._use_v2_gradient_accumulation_optimizer = use_v2_gradient_accumulation_optimizer
         if gradient_accumulation_steps_per_replica is not None:
             checks.positive(gradient_accumulation_steps_per_replica)
             self._gradient_accumulation_steps_per_replica = gradient_accumulation_steps_per_replica
         if gradient_accumulation_optimizer_kwargs is not None:
             checks.accumulation_arguments(gradient_accumulation_optimizer_kwargs)
-            checks.tell_ignored(
-                gradient_accumulation_optimizer_kwargs,
-                "Keras accumulates in variables of the gradients' own type",
-            )
             self._gradient_accumulation_optimizer_kwargs = dict(
                 gradient_accumulation_optimizer_kwargs
             )
-            self._use_v2_gradient_accumulation_optimizer = use_v2_gradient_accumulation_optimizer
         self._reset_ipu_extension()
 
     @_untracked
@@ -386,11 +434,6 @@ class KerasExtensionBase(KerasExtension):
             self._pipelining_device_mapping = pipelining_device_mapping
         if accumulate_outfeed is not None:
             self._pipelining_accumulate_outfeed = accumulate_outfeed
-            if accumulate_outfeed:
-                checks.tell_ignored(
-                    ["accumulate_outfeed"],
-                    "logs are those of the last step; only asynchronous callbacks heed it",
-                )
         if pipelining_kwargs is not None:
             checks.pipelining_arguments(pipelining_kwargs)
             given = dict(pipelining_kwargs)
@@ -401,14 +444,12 @@ class KerasExtensionBase(KerasExtension):
     @_untracked
     def _set_infeed_queue_options_impl(self, **kwargs: Any) -> None:
         checks.infeed_arguments(kwargs)
-        checks.tell_ignored(kwargs, "Keras reads its data without an IPUInfeedQueue")
         self._infeed_kwargs = kwargs
         self._reset_ipu_extension()
 
     @_untracked
     def _set_outfeed_queue_options_impl(self, **kwargs: Any) -> None:
         checks.outfeed_arguments(kwargs)
-        checks.tell_ignored(kwargs, "Keras returns its results without an IPUOutfeedQueue")
         self._outfeed_kwargs = kwargs
         self._reset_ipu_extension()
 

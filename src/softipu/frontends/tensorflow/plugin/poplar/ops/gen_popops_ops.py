@@ -12,16 +12,23 @@ from tensorflow.python.ipu.ops import all_to_all_op, cross_replica_ops
 def ipu_multi_slice(
     input: Any, indices: Any, indices_are_sorted: bool = False, name: str | None = None
 ) -> tf.Tensor:
-    """Rows of a table. Its gradient is dense, as upstream's: optimisers see a whole table."""
+    """Rows of a table, zeros for a row that it has not.
+
+    Its gradient is dense, as upstream's: optimisers see a whole table.
+    """
     del indices_are_sorted
     table, indices = tf.convert_to_tensor(input), tf.convert_to_tensor(indices)
+    known = (indices >= 0) & (indices < tf.cast(tf.shape(table)[0], indices.dtype))
 
     @tf.custom_gradient
     def rows_of(rows: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tf.Tensor]]:
         def scatter(upstream: tf.Tensor) -> tf.Tensor:
-            return tf.math.unsorted_segment_sum(upstream, indices, tf.shape(rows)[0])
+            places = tf.where(known, indices, -1)
+            return tf.math.unsorted_segment_sum(upstream, places, tf.shape(rows)[0])
 
-        return tf.gather(rows, indices, name=name), scatter
+        found = tf.gather(rows, tf.where(known, indices, 0), name=name)
+        wide = tf.reshape(known, [*tf.unstack(tf.shape(known)), *[1] * (rows.shape.rank - 1)])
+        return tf.where(wide, found, tf.zeros_like(found)), scatter
 
     return rows_of(table)
 

@@ -1,0 +1,169 @@
+"""Functions of stock TensorFlow that mean something else for an IPU than for the CPU.
+
+Each is wrapped: what is placed on an IPU, or traced for one, computes as it does there; all else
+goes to TensorFlow's own function.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.compiler.xla import xla
+from tensorflow.python.distribute import device_util
+from tensorflow.python.ops import gen_math_ops, gen_nn_ops
+
+from . import replicas
+
+_HALVES = (tf.float16, tf.bfloat16)
+
+
+def on_ipu() -> bool:
+    """Whether what is built or run now belongs to an IPU."""
+    device = device_util.current()
+    return "device:IPU:" in device or ("device:" not in device and replicas.tracing() is not None)
+
+
+def install() -> None:
+    """Idempotent."""
+    for module, name, on_device in (
+        (gen_math_ops, "mean", _in_single_precision),
+        (gen_math_ops, "_sum", _in_single_precision),
+        (gen_nn_ops, "avg_pool", _pool_of_halves),
+        (gen_nn_ops, "avg_pool3d", _pool_of_halves),
+        (gen_nn_ops, "conv2d", _convolution_of_halves),
+        (gen_nn_ops, "fused_batch_norm_grad_v2", _batch_norm_gradient),
+        (gen_nn_ops, "fused_batch_norm_v3", _batch_norm),
+        (gen_nn_ops, "max_pool", _pool_of_halves),
+        (gen_nn_ops, "sparse_softmax_cross_entropy_with_logits", _with_any_label),
+    ):
+        stock = getattr(module, name)
+        if not hasattr(stock, "_softipu_stock"):
+            setattr(module, name, _switched(stock, on_device))
+    _compile_for_ipus()
+
+
+def _switched(stock: Callable[..., Any], on_device: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = inspect.signature(stock)
+
+    @functools.wraps(stock)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if not on_ipu():
+            return stock(*args, **kwargs)
+        bound = parameters.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return on_device(stock, **bound.arguments)
+
+    function._softipu_stock = stock  # type: ignore[attr-defined]
+    return function
+
+
+def _in_single_precision(stock: Callable[..., Any], input: Any, **rest: Any) -> Any:
+    """Sums of halves are kept in single precision: they neither overflow nor swallow addends."""
+    value = tf.convert_to_tensor(input)
+    if value.dtype not in _HALVES:
+        return stock(value, **rest)
+    return tf.cast(stock(tf.cast(value, tf.float32), **rest), value.dtype)
+
+
+def _convolution_of_halves(stock: Callable[..., Any], input: Any, filter: Any, **rest: Any) -> Any:
+    """Products are added up in single precision, which a CPU does many times faster as well."""
+    value = tf.convert_to_tensor(input)
+    if value.dtype not in _HALVES:
+        return stock(value, filter, **rest)
+    return tf.cast(
+        stock(tf.cast(value, tf.float32), tf.cast(filter, tf.float32), **rest), value.dtype
+    )
+
+
+def _with_any_label(stock: Callable[..., Any], features: Any, labels: Any, name: Any) -> Any:
+    """A label out of range makes its own loss and gradient NaN, and is no error."""
+    features, labels = tf.convert_to_tensor(features), tf.convert_to_tensor(labels)
+    classes = tf.cast(tf.shape(features)[1], labels.dtype)
+    known = (labels >= 0) & (labels < classes)
+    loss, gradient = stock(features, tf.where(known, labels, 0), name=name)
+    # The factor reaches the gradient too, and costs one number for each label.
+    return loss * tf.where(known, tf.ones_like(loss), _nan(loss.dtype)), gradient
+
+
+def _nan(dtype: tf.DType) -> tf.Tensor:
+    return tf.constant(float("nan"), dtype)
+
+
+def _pool_of_halves(stock: Callable[..., Any], **arguments: Any) -> Any:
+    """The CPU has few pools of halves: they are computed in single precision, channels last."""
+    data = next(name for name in ("input", "value") if name in arguments)
+    value = tf.convert_to_tensor(arguments[data])
+    if value.dtype not in _HALVES:
+        return stock(**arguments)
+    kind, single = value.dtype, tf.cast(value, tf.float32)
+    if arguments["data_format"] not in ("NCHW", "NCDHW"):
+        return tf.cast(stock(**{**arguments, data: single}), kind)
+    rank = value.shape.rank
+    to_last, back = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
+    for name in ("ksize", "strides"):
+        arguments[name] = [arguments[name][axis] for axis in to_last]
+    arguments["data_format"] = "NHWC" if rank == 4 else "NDHWC"
+    result = stock(**{**arguments, data: tf.transpose(single, to_last)})
+    return tf.cast(tf.transpose(result, back), kind)
+
+
+def _batch_norm(stock: Callable[..., Any], x: Any, **arguments: Any) -> Any:
+    """Its scale, offset and statistics may be halves, its statistics those of several replicas."""
+    kind = tf.convert_to_tensor(arguments["scale"]).dtype
+    norm = import_module("tensorflow.python.ipu.ops.distributed_norm")
+    alone = not arguments["is_training"] or norm.group_size() == 1
+    if alone and kind not in _HALVES:
+        return stock(x, **arguments)
+    for name in ("scale", "offset", "mean", "variance"):
+        arguments[name] = tf.cast(arguments[name], tf.float32)
+    if not alone:
+        given = {name: arguments[name] for name in ("scale", "offset", "epsilon", "data_format")}
+        y, mean, variance = norm.normalised(tf.convert_to_tensor(x), **given)
+        share = arguments["exponential_avg_factor"]
+        if share != 1:
+            mean = mean * share + arguments["mean"] * (1 - share)
+            variance = variance * share + arguments["variance"] * (1 - share)
+        reserved = [mean, variance, tf.constant([])]
+    else:
+        y, mean, variance, *reserved = stock(x, **arguments)
+    return y, tf.cast(mean, kind), tf.cast(variance, kind), *reserved
+
+
+def _batch_norm_gradient(stock: Callable[..., Any], y_backprop: Any, x: Any, **rest: Any) -> Any:
+    kind = tf.convert_to_tensor(rest["scale"]).dtype
+    scale, mean, variance = (
+        tf.cast(rest[name], tf.float32) for name in ("scale", "reserve_space_1", "reserve_space_2")
+    )
+    norm = import_module("tensorflow.python.ipu.ops.distributed_norm")
+    if rest["is_training"] and norm.group_size() > 1:
+        given = {name: rest[name] for name in ("epsilon", "data_format")}
+        of_x, *others = norm.gradients(y_backprop, x, scale, mean, variance, **given)
+        reserved = [tf.constant([]), tf.constant([])]
+    else:
+        rest.update(scale=scale, reserve_space_1=mean, reserve_space_2=variance)
+        of_x, *others = stock(y_backprop, x, **rest)
+        others, reserved = others[:2], others[2:]
+    return of_x, *(tf.cast(value, kind) for value in others), *reserved
+
+
+def _compile_for_ipus() -> None:
+    """`xla.compile` under an IPU device is what `ipu_compiler.compile` is."""
+    stock = xla.compile
+    if hasattr(stock, "_softipu_stock"):
+        return
+
+    @functools.wraps(stock)
+    def compile(computation: Callable[..., Any], inputs: Any = None) -> Any:
+        if not on_ipu():
+            return stock(computation, inputs)
+        compiler = import_module("tensorflow.python.ipu.ipu_compiler")
+        return compiler.compile(computation, inputs)
+
+    compile._softipu_stock = stock  # type: ignore[attr-defined]
+    for module in (xla, tf.xla.experimental, tf.compat.v1.xla.experimental):
+        module.compile = compile
