@@ -40,6 +40,12 @@ bench: $(STAMP)
 plugin: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps ./plugins/paddle
 
+plugin-asan: $(STAMP)
+	cmake -S plugins/paddle -B plugins/paddle/build/asan -DWITH_TESTING=ON -DSOFTIPU_SANITIZE=ON \
+	  -DCMAKE_BUILD_TYPE=Debug -DPython3_EXECUTABLE=$(abspath $(BIN))/python
+	cmake --build plugins/paddle/build/asan --target runtime_tests --parallel
+	plugins/paddle/build/asan/tests/runtime_tests
+
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs
 

@@ -133,6 +133,22 @@ SETTINGS = {
         Setting("TF_POPLAR_FLAGS", "text", None,
                 "Flags of TensorFlow programs, such as `--use_ipu_model` and "
                 "`--executable_cache_path=DIR`, or a file of them; `--help` lists them all."),
+        Setting("POPLAR_IPUMODEL", "flag", False,
+                "1: Paddle programs run on the IPU model: no virtual IPU is leased."),
+        Setting("SOFTIPU_PADDLE_OLD_IR", "flag", False,
+                "1: Paddle builds static programs in the older representation from the start, "
+                "which the IPU API needs; by default once a program is seen to use that API."),
+        Setting("SOFTIPU_PADDLE_ONEDNN", "flag", True,
+                "0: Paddle programs compute with the arithmetic of Paddle's own CPU kernels, "
+                "slower but bit for bit the same."),
+        Setting("SOFTIPU_PADDLE_REPORT", "flag", False,
+                "1: Paddle's `ipu` device prints at exit which ops ran natively, wrapped or cast "
+                "around, how often and how long."),
+        Setting("SOFTIPU_PADDLE_STRICT", "flag", False,
+                "1: an op without a kernel for Paddle's `ipu` device is an error, not silently run "
+                "on the CPU."),
+        Setting("SOFTIPU_PADDLE_PARTITION", "text", None,
+                "Set by softipu itself: the partition that it found, for Paddle's plugin."),
         Setting("OMPI_COMM_WORLD_SIZE", "text", None,
                 "Number of processes of a distributed PopTorch program."),
         Setting("OMPI_COMM_WORLD_RANK", "text", None,

@@ -1,0 +1,42 @@
+"""The Paddle front end: what happens around `import paddle`.
+
+Nothing here imports Paddle: `prepare` runs before its code and `apply` right after it, in every
+program of the environment, also in those that never touch an IPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+_flags_before: list[int] = []
+
+
+def prepare() -> None:
+    """Before Paddle's own code, which loads the plugin."""
+    from . import partition
+
+    partition.hand_over()
+    # Both bring parts of the same libraries. Paddle must not find TensorFlow's in place of its own:
+    # it would end with a signal.
+    if "tensorflow" in sys.modules:
+        flags = sys.getdlopenflags()
+        _flags_before.append(flags)
+        sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+
+
+def apply() -> None:
+    """After Paddle's own code."""
+    while _flags_before:
+        sys.setdlopenflags(_flags_before.pop())
+    import paddle
+
+    from . import patches, usage
+
+    patches.install(paddle)
+    usage.activate_if_meant()
+    if find_spec(f"{__name__}.inference") is not None:
+        from . import inference
+
+        inference.install(paddle)

@@ -1,0 +1,148 @@
+"""What a run is fed with: arrays of all micro-batches, checked and divided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from softipu.errors import InvalidIpuFeed
+
+from . import graphs
+from .plan import Plan
+
+_KINDS = {"f": "floating-point", "i": "integer", "u": "integer", "b": "boolean"}
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One input of the program."""
+
+    name: str
+    #: Shape of one micro-batch; -1 where the program leaves it open.
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def is_open(self) -> bool:
+        return any(size < 0 for size in self.shape)
+
+
+def declared(program: Any, names: list[str], fetches: list[str], plan: Plan) -> list[Feed]:
+    block = program.global_block()
+    ops = block.ops
+    if not plan.training:
+        ops = [ops[index] for index in graphs.needed_for(program, fetches)]
+    _check_all_named(block, ops, names)
+    feeds = []
+    for name in names:
+        if not block.has_var(name):
+            raise InvalidIpuFeed(
+                f"The program has no variable {name!r} to feed.",
+                cause="feed_list names a tensor that is not part of the program.",
+                remedy="Name tensors made with paddle.static.data.",
+            )
+        shape = graphs.shape_of(block, name)
+        if shape and shape[0] < 0:
+            shape[0] = plan.micro_batch
+        feeds.append(Feed(name, tuple(shape), numpy_type(graphs.dtype_of(block, name))))
+    return feeds
+
+
+def _check_all_named(block: Any, ops: list[Any], names: list[str]) -> None:
+    read = {name for op in ops for name in op.input_arg_names}
+    for var in block.vars.values():
+        if var.name in read and var.name not in names and var.desc.need_check_feed():
+            raise InvalidIpuFeed(
+                f"The program reads {var.name}, which is not in feed_list {names}, so its shape "
+                f"{tuple(var.shape)} stays open. Please check tensor shape setting.",
+                cause="IPU programs have fixed shapes, and all inputs are named when compiled.",
+                remedy=f"Add {var.name!r} to the feed_list of compile().",
+            )
+
+
+def numpy_type(dtype: Any) -> np.dtype[Any]:
+    from paddle.base.data_feeder import convert_dtype
+
+    word = convert_dtype(dtype)
+    return np.dtype("float32" if word == "bfloat16" else word)
+
+
+def divide(feeds: list[Feed], given: Any, plan: Plan) -> tuple[list[dict[str, Any]], int | None]:
+    """The feeds of each micro-batch, and how many rows were fed where short batches are allowed."""
+    given = _as_dictionary(given)
+    missing = [feed.name for feed in feeds if feed.name not in given]
+    unknown = [name for name in given if name not in {feed.name for feed in feeds}]
+    if missing or unknown:
+        raise InvalidIpuFeed(
+            _listed("no value is fed for", missing) + _listed("the program takes no", unknown),
+            cause="The feed must name exactly the tensors that compile() was given.",
+            remedy="Feed " + ", ".join(feed.name for feed in feeds) + ".",
+        )
+    rows = None
+    parts = []
+    for feed in feeds:
+        array = _typed(feed, given[feed.name])
+        if plan.pads_batches and feed.shape and array.shape[:1] != feed.shape[:1]:
+            rows = array.shape[0]
+            array = _padded(feed, array)
+        parts.append(_split(feed, array, plan.micro_batches))
+    batches = [
+        {feed.name: part[index] for feed, part in zip(feeds, parts, strict=True)}
+        for index in range(plan.micro_batches)
+    ]
+    return batches, rows
+
+
+def _as_dictionary(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if isinstance(given, list | tuple) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, dict):
+        raise TypeError(f"feed requires dict as its Parameter. But you passed in {type(given)}")
+    return given
+
+
+def _listed(what: str, names: list[str]) -> str:
+    return f"{what[0].upper()}{what[1:]} {', '.join(names)}. " if names else ""
+
+
+def _typed(feed: Feed, value: Any) -> np.ndarray[Any, Any]:
+    array = np.asarray(value)
+    if array.dtype == feed.dtype:
+        return array
+    ours, theirs = feed.dtype.kind, array.dtype.kind
+    if _KINDS.get(ours) != _KINDS.get(theirs) and not (ours == "f" and theirs in "iu"):
+        raise InvalidIpuFeed(
+            f"{feed.name} takes {feed.dtype}, but was fed with {array.dtype}.",
+            remedy=f"Convert it with .astype({str(feed.dtype)!r}).",
+        )
+    return array.astype(feed.dtype)
+
+
+def _padded(feed: Feed, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    short = feed.shape[0] - array.shape[0]
+    if array.shape[1:] != feed.shape[1:] or short < 0:
+        raise InvalidIpuFeed(
+            f"{feed.name} takes up to {feed.shape[0]} rows of shape {feed.shape[1:]}, but was fed "
+            f"with shape {array.shape}."
+        )
+    return np.pad(array, [(0, short), *[(0, 0)] * (array.ndim - 1)])
+
+
+def _split(feed: Feed, array: np.ndarray[Any, Any], count: int) -> Any:
+    """The array as `count` micro-batches; only the number of elements counts, as for PopART."""
+    if feed.is_open:
+        if count == 1 and array.ndim == len(feed.shape):
+            return [array]
+        if array.shape[:1] == (count * feed.shape[0],) and feed.shape[0] > 0:
+            return np.split(array, count)
+    elif array.size == count * math.prod(feed.shape):
+        return array.reshape(count, *feed.shape)
+    raise InvalidIpuFeed(
+        f"{feed.name} takes {count} micro-batch{'es' if count > 1 else ''} of shape {feed.shape}, "
+        f"but was fed with shape {array.shape}."
+    )

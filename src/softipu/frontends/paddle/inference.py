@@ -1,0 +1,177 @@
+"""`paddle.inference` with IPUs: `Config.enable_ipu` and its kin.
+
+Programs that never call them keep Paddle's own classes and methods as they are: what predictors
+and tensors need is put in place when a Config first asks for IPUs.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from softipu.errors import InferenceOptionValue, InferenceUnsupported
+
+from .inference_options import OPTIONS, SETTERS, IpuOptions
+
+#: Config -> what it says about IPUs.
+_options: weakref.WeakKeyDictionary[Any, IpuOptions] = weakref.WeakKeyDictionary()
+#: Config -> the program and the weights that `set_model_buffer` gave it.
+_buffers: weakref.WeakKeyDictionary[Any, tuple[bytes, bytes]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+_predictors_ready = False
+
+
+def install(paddle: Any) -> None:
+    """Put the IPU methods on `Config`; called once, after Paddle was imported."""
+    core = paddle.base.core
+    config = core.AnalysisConfig
+    for name, row in OPTIONS.items():
+        setattr(config, name, _getter(name, row.effect))
+    config.use_ipu = lambda self: _options_of(self).enabled
+    config.use_ipu.__doc__ = "Whether the model runs on IPUs."
+    for method, names in SETTERS.items():
+        setattr(config, method, _setter(core, method, names))
+    config.load_ipu_config = _loader
+    config.set_model_buffer = _remember_buffers(config.set_model_buffer)
+    config.enable_custom_device = _check_plugin(core, config.enable_custom_device)
+    create = _creator(core.create_predictor)
+    for module in (core, core.libpaddle, paddle.inference):
+        module.create_predictor = create
+
+
+def options_of(config: Any) -> IpuOptions | None:
+    """What a Config says about IPUs, if it asks for any."""
+    found = _options.get(config)
+    return found if found is not None and found.enabled else None
+
+
+def without_ipus(config: Any) -> Any:
+    """The Config, which from now on asks for none."""
+    _options.pop(config, None)
+    return config
+
+
+def buffers_of(config: Any) -> tuple[bytes, bytes] | None:
+    return _buffers.get(config)
+
+
+def _options_of(config: Any) -> IpuOptions:
+    return _options.setdefault(config, IpuOptions())
+
+
+def _getter(name: str, effect: str | None) -> Callable[[Any], Any]:
+    def get(self: Any) -> Any:
+        return _options_of(self)[name]
+
+    get.__name__ = name
+    get.__doc__ = f"The option {name}: {effect or 'recorded, without effect'}."
+    return get
+
+
+def _setter(core: Any, method: str, names: tuple[str, ...]) -> Callable[..., None]:
+    from inspect import Parameter, Signature  # Paddle has imported it already
+
+    parameters = [
+        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=OPTIONS[name].default)
+        for name in names
+    ]
+    signature = Signature(parameters)
+
+    def set_options(self: Any, *arguments: Any, **named: Any) -> None:
+        try:
+            bound = signature.bind(*arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"Config.{method}(): {error}") from None
+        bound.apply_defaults()
+        options = _options_of(self)
+        options.set_all(bound.arguments)
+        if method == "enable_ipu":
+            options.enabled = True
+            _prepare_predictors(core)
+
+    set_options.__name__ = method
+    set_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *parameters]
+    )
+    set_options.__doc__ = f"Set {', '.join(names)}."
+    return set_options
+
+
+def _loader(self: Any, config_path: str) -> None:
+    """Set options from a file with lines `option,value`."""
+    _options_of(self).load(config_path)
+
+
+def _remember_buffers(native: Callable[..., None]) -> Callable[..., None]:
+    def set_model_buffer(
+        self: Any, prog_buffer: Any, prog_size: int, params_buffer: Any, params_size: int
+    ) -> None:
+        native(self, prog_buffer, prog_size, params_buffer, params_size)
+        if isinstance(prog_buffer, bytes) and isinstance(params_buffer, bytes):
+            _buffers[self] = (prog_buffer[:prog_size], params_buffer[:params_size])
+
+    return set_model_buffer
+
+
+def _check_plugin(core: Any, native: Callable[..., None]) -> Callable[..., None]:
+    def enable_custom_device(
+        self: Any, device_type: str, device_id: int = 0, *precision: Any, **named: Any
+    ) -> None:
+        # Paddle itself finds out when it makes the predictor, and ends the process then.
+        if device_type == "ipu":
+            if device_type not in core.get_all_custom_device_type():
+                raise InferenceUnsupported(
+                    "enable_custom_device('ipu'): Paddle has no such device.",
+                    cause="The plugin paddle-custom-ipu is not installed, or was not loaded.",
+                    remedy="Install it (docs/paddle-plugin.md), or call enable_ipu() instead.",
+                )
+            count = core.get_custom_device_count(device_type)
+            if isinstance(device_id, int) and not 0 <= device_id < count:
+                raise InferenceOptionValue(
+                    f"enable_custom_device('ipu', {device_id}): there are {count} IPUs, counted "
+                    "from 0."
+                )
+        native(self, device_type, device_id, *precision, **named)
+
+    enable_custom_device.__doc__ = native.__doc__
+    return enable_custom_device
+
+
+def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def create_predictor(config: Any) -> Any:
+        """A predictor for the model of a Config; on IPUs if it asks for them."""
+        if options_of(config) is None:
+            return native(config)
+        from .inference_predictor import IpuPredictor
+
+        return IpuPredictor.create(config)
+
+    return create_predictor
+
+
+def _prepare_predictors(core: Any) -> None:
+    global _predictors_ready
+    with _lock:
+        if not _predictors_ready:
+            from . import inference_predictor
+
+            _inherit(core.AnalysisConfig)
+            inference_predictor.install(core)
+            _predictors_ready = True
+
+
+def _inherit(config_class: Any) -> None:
+    """A copy of a Config says about IPUs what the original says."""
+    native = config_class.__init__
+
+    def __init__(self: Any, *arguments: Any) -> None:
+        native(self, *arguments)
+        if len(arguments) == 1 and isinstance(arguments[0], config_class):
+            if arguments[0] in _options:
+                _options[self] = _options[arguments[0]].copy()
+            if arguments[0] in _buffers:
+                _buffers[self] = _buffers[arguments[0]]
+
+    config_class.__init__ = __init__

@@ -1,0 +1,173 @@
+"""All that changes in stock Paddle after it is imported.
+
+Each replacement does what Paddle's own function does until the program uses the IPU API.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import devices, places, run_check, usage
+
+
+def install(paddle: Any) -> None:
+    core = paddle.base.core
+    core.is_compiled_with_ipu = _compiled_with_ipu
+    core.get_ipu_device_count = devices.ipu_count
+    core.__getattr__ = _late_names(core)
+    for module in (core, paddle, paddle.device, paddle.base, paddle.framework):
+        module.IPUPlace = places.IPUPlace
+    for module in (paddle, paddle.device):
+        module.is_compiled_with_ipu = is_compiled_with_ipu
+    _patch_devices(paddle)
+    _patch_classes(paddle)
+    _patch_static_mode(paddle)
+    _patch_executor(paddle)
+    _patch_tracing(paddle.base.compiler.IpuDynamicPatcher)
+    paddle.utils.run_check = run_check.replacement(paddle, paddle.utils.run_check)
+
+
+def _late_names(core: Any) -> Callable[[str], Any]:
+    """`core.IpuStrategy` and `core.IpuBackend`, loaded when a program asks for them."""
+
+    def find(name: str) -> Any:
+        if name == "IpuBackend":
+            from .backend import IpuBackend as found
+        elif name == "IpuStrategy":
+            from .strategy import IpuStrategy as found  # type: ignore[assignment]
+        else:
+            raise AttributeError(f"module {core.__name__!r} has no attribute {name!r}")
+        setattr(core, name, found)
+        return found
+
+    return find
+
+
+def is_compiled_with_ipu() -> bool:
+    """Whether programs can use the IPU API: with softipu they can."""
+    return True
+
+
+def _compiled_with_ipu() -> bool:
+    """Asked by Paddle's own code, which behaves differently then; by programs for the answer."""
+    caller = sys._getframe(1).f_globals.get("__name__", "")
+    return usage.in_use() or not caller.startswith("paddle.")
+
+
+def _patch_devices(paddle: Any) -> None:
+    module = paddle.device
+    module._convert_to_place = places.convert_to_place(module._convert_to_place)
+    set_device = _like(module.set_device)(places.set_device(module.set_device))
+    expected = paddle.base.framework._current_expected_place_
+    get_device = _like(module.get_device)(places.get_device(module.get_device, expected))
+    for holder in (paddle, module):
+        holder.set_device, holder.get_device = set_device, get_device
+
+
+def _like(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return functools.wraps(original)
+
+
+def _patch_classes(paddle: Any) -> None:
+    """Using the API is the sign that this program is for the IPU."""
+    compiler, framework = paddle.base.compiler, paddle.base.framework
+    compiler.IpuStrategy.__init__ = _activating(compiler.IpuStrategy.__init__)
+    _patch_compiled_program(compiler)
+    for name in ("ipu_shard_guard", "set_ipu_shard"):
+        activated = _activating(getattr(framework, name))
+        for module in (framework, paddle.base, paddle.static):
+            setattr(module, name, activated)
+
+
+def _patch_compiled_program(compiler: Any) -> None:
+    owner = compiler.IpuCompiledProgram
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, program: Any = None, scope: Any = None, ipu_strategy: Any = None) -> None:
+        from . import backend
+
+        usage.activate()
+        backend.check_program(program)
+        # Paddle's own code for a missing strategy fails.
+        original(self, program, scope, ipu_strategy or compiler.IpuStrategy())
+
+    owner.__init__ = init
+    owner.compile = _like(owner.compile)(_compile)
+
+
+def _compile(self: Any, feed_list: Any, fetch_list: Any) -> Any:
+    from . import backend
+
+    return backend.compile_program(self, feed_list, fetch_list)
+
+
+def _activating(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        usage.activate()
+        return original(*args, **kwargs)
+
+    return function
+
+
+def _patch_static_mode(paddle: Any) -> None:
+    """By the time of enable_static() all files of a program are usually loaded."""
+    original = paddle.enable_static
+
+    @functools.wraps(original)
+    def enable_static() -> None:
+        usage.activate_if_meant()
+        original()
+
+    paddle.enable_static = enable_static
+
+
+def _patch_executor(paddle: Any) -> None:
+    executor = paddle.base.executor.Executor
+    original = executor.run
+
+    @functools.wraps(original)
+    def run(self: Any, program: Any = None, feed: Any = None, fetch_list: Any = None,
+            *args: Any, **kwargs: Any) -> Any:  # fmt: skip
+        executable = getattr(program, usage.EXECUTABLE, None)
+        if executable is None:
+            return original(self, program, feed, fetch_list, *args, **kwargs)
+        # Further arguments: feed_var_name, fetch_var_name, scope, return_numpy.
+        numpy = kwargs.get("return_numpy", args[3] if len(args) > 3 else True)
+        return executable.fetched(feed, fetch_list, numpy)
+
+    executor.run = run
+
+
+def _patch_tracing(patcher: Any) -> None:
+    """Layers traced for the IPU are compiled and then called by Paddle as partial programs."""
+    convert = patcher.convert_concrete_program
+
+    @functools.wraps(convert)
+    def convert_concrete_program(
+        strategy: Any, concrete_program: Any, class_instance: Any = None
+    ) -> Any:
+        from .dynamic import weights_in_host_memory
+
+        with weights_in_host_memory(concrete_program.parameters):
+            return convert(strategy, concrete_program, class_instance)
+
+    patcher.convert_concrete_program = staticmethod(convert_concrete_program)
+    from paddle.jit.dy2static import partial_program
+
+    original = partial_program.partial_program_from
+
+    @functools.wraps(original)
+    def partial_program_from(concrete_program: Any, *args: Any, **kwargs: Any) -> Any:
+        executable = getattr(concrete_program.main_program, usage.EXECUTABLE, None)
+        if executable is None:
+            return original(concrete_program, *args, **kwargs)
+        from .dynamic import CompiledLayer
+
+        return CompiledLayer(executable, concrete_program.outputs)
+
+    partial_program.partial_program_from = partial_program_from

@@ -1,0 +1,286 @@
+"""The option store behind `paddle.static.IpuStrategy`, seen by Paddle as `core.IpuStrategy`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from softipu.errors import InvalidIpuOption
+
+from . import option_table as table
+from .option_table import OPTIONS, Kind, Option
+
+
+@dataclass(frozen=True)
+class CustomOp:
+    """One `add_custom_op`: which Paddle operation stands for which PopART operation."""
+
+    paddle_op: str
+    popart_op: str
+    domain: str = "custom.ops"
+    version: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"paddle_op: {self.paddle_op}, popart_op: {self.popart_op}, domain: {self.domain}, "
+            f"version: {self.version}"
+        )
+
+
+class IpuStrategy:
+    """Values of all options; Paddle's own class of the same name is the users' side of it."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {
+            name: list(row.default) if row.kind == "vector"
+            else dict(row.default) if row.kind == "map"
+            else row.default
+            for name, row in OPTIONS.items()
+        }  # fmt: skip
+        self._patterns = dict(table.PATTERNS)
+        self.custom_ops: list[CustomOp] = []
+        #: Settings with fixed keys: where tensors live, how collectives are merged …
+        self.groups: dict[str, dict[str, Any]] = {}
+        self.progress_logger: Callable[[int, int], Any] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def set_options(self, options: dict[str, Any]) -> None:
+        if not isinstance(options, dict):
+            raise InvalidIpuOption(f"set_options takes a dictionary, not {_named(options)}.")
+        for name, value in options.items():
+            if not isinstance(name, str):
+                raise InvalidIpuOption(f"The name of an option is a string, not {_named(name)}.")
+            self._set(name, value)
+
+    def _set(self, name: str, value: Any) -> None:
+        if name in _GROUPS:
+            _GROUPS[name](self, name, value)
+            return
+        kind = _kind_of(value)
+        if kind is None:
+            raise InvalidIpuOption(
+                f"Invalid IpuStrategy option value type: {_named(value)}, please check input value "
+                f"for option: {name}"
+            )
+        row = OPTIONS.get(name)
+        if row is None or row.kind != kind or name == "custom_ops":
+            raise InvalidIpuOption(
+                f"Cannot find option: {name}, type: {kind} when setting IpuStrategy options",
+                cause=_why_not(name, row, value),
+            )
+        _CHECKS.get(name, _check_range)(row, value)
+        if row.support == "ignored" and value != row.default:
+            _warn_ignored(name, value)
+        self._store(row, value)
+
+    def _store(self, row: Option, value: Any) -> None:
+        values = self._values
+        if row.kind == "vector":
+            values[row.name] = sorted({*values[row.name], *map(str, value)})
+        elif row.kind == "map":
+            values[row.name] |= {str(key): _map_value(row.name, key, v) for key, v in value.items()}
+        else:
+            values[row.name] = value
+        if row.name == "enable_manual_shard":
+            values["virtual_graph_mode"] = int(value)
+        elif row.name == "virtual_graph_mode":
+            values["enable_manual_shard"] = value == 1
+        elif row.name == "enable_half_partial":
+            values["partials_type_matmuls"] = "half" if value else "float"
+            values["convolution_options"]["partialsType"] = values["partials_type_matmuls"]
+        elif row.name == "partials_type_matmuls":
+            values["enable_half_partial"] = value == "half"
+
+    def get_option(self, name: str) -> dict[str, Any]:
+        row = OPTIONS.get(name)
+        if row is None:
+            raise InvalidIpuOption(
+                f"Cannot find option name: {name} when trying to get IpuStrategy option",
+                cause=_similar(name),
+            )
+        value = self._values[name]
+        if name == "custom_ops":
+            value = [str(op) for op in self.custom_ops]
+        found = {"name": name, "type": row.kind, "value": value}
+        if row.kind not in ("vector", "map"):
+            found["value_s"] = str(int(value)) if row.kind == "bool" else str(value)
+        return found
+
+    def get_all_option_names(self) -> list[str]:
+        ordered: list[str] = []
+        for kinds in (("bool", "uint64", "double", "string"), ("vector",), ("map",)):
+            ordered += sorted(name for name, row in OPTIONS.items() if row.kind in kinds)
+        return ordered
+
+    def enable_pattern(self, name: str) -> None:
+        self._pattern(name)
+        self._patterns[name] = True
+
+    def disable_pattern(self, name: str) -> None:
+        self._pattern(name)
+        self._patterns[name] = False
+
+    def is_pattern_enabled(self, name: str) -> bool:
+        return self._pattern(name)
+
+    def _pattern(self, name: str) -> bool:
+        if name not in self._patterns:
+            raise InvalidIpuOption(
+                f"Unknown pattern {name!r}.",
+                cause="PopART's patterns are: " + ", ".join(sorted(self._patterns)) + ".",
+                remedy="Choose one of them.",
+            )
+        return self._patterns[name]
+
+
+def _kind_of(value: Any) -> Kind | None:
+    """The kind of option that Paddle looks for when it is given such a value."""
+    kinds: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
+        (bool, "bool"), (float, "double"), (int, "uint64"), (str, "string"),
+        ((list, set), "vector"), (dict, "map"),
+    )  # fmt: skip
+    return next((kind for types, kind in kinds if isinstance(value, types)), None)
+
+
+def _named(value: Any) -> str:
+    return f"{value!r} ({type(value).__name__})"
+
+
+def _why_not(name: str, row: Option | None, value: Any) -> str:
+    if row is None:
+        return _similar(name)
+    if name == "custom_ops":
+        return "Custom operations are added with add_custom_op."
+    return f"The option {name} is of type {row.kind}, and {_named(value)} is not."
+
+
+def _similar(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(str(name), [*OPTIONS, *_GROUPS], n=3)
+    hint = f" Similar names: {', '.join(close)}." if close else ""
+    return f"IpuStrategy has no option {name!r}.{hint}"
+
+
+def _check_range(row: Option, value: Any) -> None:
+    if row.kind != "uint64":
+        return
+    most = table.MOST_UINT64 if row.below is None else row.below - 1
+    if not row.lowest <= value <= most:
+        raise InvalidIpuOption(
+            f"Value for {row.name} out of range: {value} is not within {row.lowest} … {most}."
+        )
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[Option, Any], None]:
+    def check(row: Option, value: Any) -> None:
+        for one in value if row.kind == "vector" else [value]:
+            if one not in choices:
+                raise InvalidIpuOption(
+                    f"{row.name} takes {', '.join(repr(choice) for choice in choices)}, "
+                    f"not {one!r}."
+                )
+
+    return check
+
+
+def _check_proportion(row: Option, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise InvalidIpuOption(
+            f"AvailableMemoryProportion {value} is invalid, which should be in range [0.0, 1.0]"
+        )
+
+
+def _check_loss_scaling(row: Option, value: float) -> None:
+    if not 0.0 < value < float("inf"):
+        raise InvalidIpuOption(f"loss_scaling is a number above 0, not {value}.")
+
+
+_CHECKS: dict[str, Callable[[Option, Any], None]] = {
+    "accl1_type": _one_of(table.ACCUMULATOR_TYPES),
+    "accl2_type": _one_of(table.ACCUMULATOR_TYPES),
+    "accl3_type": _one_of(table.ACCUMULATOR_TYPES),
+    "dot_checks": _one_of(table.DOT_CHECKS),
+    "weight_decay_mode": _one_of(("", "decay", "l2_regularization")),
+    "available_memory_proportion": _check_proportion,
+    "loss_scaling": _check_loss_scaling,
+}
+
+
+def _map_value(option: str, key: Any, value: Any) -> str:
+    if not isinstance(key, str) or not isinstance(value, str | int):
+        raise InvalidIpuOption(
+            f"{option} maps strings to strings or whole numbers, not {_named(key)} to "
+            f"{_named(value)}."
+        )
+    return str(value)
+
+
+_warned: set[str] = set()
+
+
+def _warn_ignored(name: str, value: Any) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(
+            f"IpuStrategy option {name}={value!r} has no effect on a software IPU.", stacklevel=6
+        )
+
+
+def _set_group(keys: tuple[str, ...]) -> Callable[[IpuStrategy, str, Any], None]:
+    def set_group(strategy: IpuStrategy, name: str, value: Any) -> None:
+        if not isinstance(value, dict):
+            raise InvalidIpuOption(f"{name} takes a dictionary, not {_named(value)}.")
+        for key, number in value.items():
+            if key not in keys:
+                raise InvalidIpuOption(
+                    f"Unknown option {key!r} for {name}; there are {', '.join(keys)}."
+                )
+            if not isinstance(number, int) or number < 0:
+                raise InvalidIpuOption(
+                    f"{name}[{key!r}] is a whole number from 0, not {_named(number)}."
+                )
+        strategy.groups.setdefault(name, {}).update(value)
+
+    return set_group
+
+
+def _set_outer_fragment(strategy: IpuStrategy, name: str, value: Any) -> None:
+    if not isinstance(value, dict) or not all(
+        isinstance(key, int) and isinstance(graphs, list) for key, graphs in value.items()
+    ):
+        raise InvalidIpuOption(
+            f"{name} maps the number of a schedule to a list of virtual graphs, not {value!r}."
+        )
+    strategy.groups.setdefault(name, {}).update(value)
+
+
+def _add_custom_op(strategy: IpuStrategy, name: str, value: Any) -> None:
+    if not isinstance(value, dict):
+        raise InvalidIpuOption(f"{name} takes a dictionary, not {_named(value)}.")
+    unknown = [key for key in value if key not in table.CUSTOM_OP_KEYS]
+    if unknown:
+        raise InvalidIpuOption(
+            "Invalid argument, key must be one of paddle_op, popart_op, domain or version, but "
+            f"received {unknown[0]}"
+        )
+    strategy.custom_ops.append(CustomOp(**value))
+
+
+def _set_progress_logger(strategy: IpuStrategy, name: str, value: Any) -> None:
+    if not callable(value):
+        raise InvalidIpuOption(f"{name} is a function of two numbers, not {_named(value)}.")
+    strategy.progress_logger = value
+
+
+_GROUPS: dict[str, Callable[[IpuStrategy, str, Any], None]] = {
+    **{name: _set_group(table.LOCATION_KEYS) for name in table.LOCATIONS},
+    table.COLLECTIVES: _set_group(table.COLLECTIVES_KEYS),
+    table.OUTER_FRAGMENT: _set_outer_fragment,
+    table.CUSTOM_OP: _add_custom_op,
+    table.PROGRESS_LOGGER: _set_progress_logger,
+}

@@ -1,0 +1,108 @@
+"""Layers run through `paddle.jit.to_static` as IPU programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+import pytest
+from paddle.static import IpuStrategy
+
+STEPS = 8
+
+
+class Classifier(paddle.nn.Layer):
+    def __init__(self, marks_loss: bool) -> None:
+        super().__init__()
+        self.conv = paddle.nn.Conv2D(3, 2, 2)
+        self.marks_loss = marks_loss
+
+    @paddle.jit.to_static(full_graph=True)
+    def forward(self, x: Any, target: Any = None) -> Any:
+        x = paddle.nn.functional.softmax(paddle.flatten(self.conv(x), 1, -1))
+        if target is None:
+            return x
+        loss = paddle.nn.functional.cross_entropy(x, target, reduction="none", use_softmax=False)
+        if self.marks_loss:
+            return x, paddle.incubate.identity_loss(loss, 1)
+        return x, paddle.mean(loss)
+
+
+def batch() -> tuple[Any, Any]:
+    random = np.random.RandomState(0)
+    x = paddle.to_tensor(random.rand(8, 3, 6, 6).astype("float32"))
+    return x, paddle.to_tensor(random.randint(0, 10, [8]))
+
+
+def train(on_ipu: bool, marks_loss: bool = True, rate: Any = 0.05) -> tuple[list[float], Any]:
+    paddle.seed(1)
+    with paddle.utils.unique_name.guard():
+        model = Classifier(marks_loss)
+    optimizer = paddle.optimizer.Adam(rate, parameters=model.parameters())
+    strategy = None
+    if on_ipu:
+        strategy = IpuStrategy()
+        strategy.set_graph_config(is_training=True)
+        strategy.set_optimizer(optimizer)
+    losses = []
+    try:
+        for _ in range(STEPS):
+            _, loss = model(*batch())
+            losses.append(float(loss))
+            if not on_ipu:
+                loss.backward()
+                optimizer.step()
+                optimizer.clear_grad()
+            if not isinstance(rate, float):
+                rate.step()
+    finally:
+        if strategy is not None:
+            strategy.release_patch()
+    return losses, model
+
+
+@pytest.mark.parametrize("marks_loss", [True, False])
+def test_a_traced_layer_trains_as_in_a_dynamic_graph(marks_loss: bool) -> None:
+    on_ipu, model = train(True, marks_loss)
+    on_cpu, reference = train(False, marks_loss)
+    np.testing.assert_allclose(on_ipu, on_cpu, rtol=1e-5)
+    assert on_ipu[-1] < on_ipu[0]
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_schedule_sets_the_rate() -> None:
+    def schedule() -> Any:
+        return paddle.optimizer.lr.StepDecay(0.05, step_size=2, gamma=0.1)
+
+    on_ipu, _ = train(True, rate=schedule())
+    on_cpu, _ = train(False, rate=schedule())
+    np.testing.assert_allclose(on_ipu, on_cpu, rtol=1e-5)
+
+
+def test_a_layer_infers(tmp_path: Path) -> None:
+    paddle.seed(1)
+    model = Classifier(False)
+    x, _ = batch()
+    expected = model(x).numpy()
+    strategy = IpuStrategy()
+    try:
+        strategy.set_graph_config(is_training=False)
+        found = model(x)
+        assert isinstance(found, paddle.Tensor)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    finally:
+        strategy.release_patch()
+
+
+def test_the_patches_come_off() -> None:
+    from paddle.jit.dy2static.program_translator import ProgramCache
+    from paddle.optimizer.lr import LRScheduler
+
+    before = ProgramCache.__getitem__, LRScheduler.step
+    strategy = IpuStrategy()
+    assert ProgramCache.__getitem__ is not before[0]
+    strategy.release_patch()
+    assert (ProgramCache.__getitem__, LRScheduler.step) == before
