@@ -35,6 +35,8 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 	$(BIN)/python -m benchmarks.keras_fit --first
+	$(BIN)/python -m benchmarks.paddle_inference
+	$(BIN)/python -m benchmarks.paddle_plugin
 
 # The Paddle plugin, built against the environment's Paddle and installed beside it.
 plugin: $(STAMP)

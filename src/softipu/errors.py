@@ -613,6 +613,18 @@ class PluginOneDnn(SoftIPUError):
     remedy = "Set SOFTIPU_PADDLE_ONEDNN=0, and report it."
 
 
+class PluginKernelFailed(SoftIPUError):
+    code = 4203
+    cause = "A kernel of Paddle's CPU threw an exception that Paddle does not pass on to Python."
+    remedy = "Check the op's inputs; on Paddle's own CPU the same call ends the process."
+
+
+class PluginOutOfMemory(SoftIPUError):
+    code = 4204
+    cause = "Tensors of the device live in host memory, and the host has none left."
+    remedy = "Use smaller batches, or end other programs."
+
+
 class PluginVersion(SoftIPUError):
     code = 4210
     cause = "The plugin calls into Paddle's C++ classes, which differ between versions."

@@ -311,7 +311,7 @@ paddle.set_device("ipu")
 layer = paddle.nn.Conv2D(3, 8, 3)
 loss = (layer(paddle.ones([2, 3, 8, 8])) ** 2).sum()
 loss.backward()
-print(layer.weight.grad.shape, float(tf.reduce_sum(tf.ones([2]))))
+print(list(layer.weight.grad.shape), float(tf.reduce_sum(tf.ones([2]))))
 """
     done = run(code)
     assert done.returncode == 0, done.stderr

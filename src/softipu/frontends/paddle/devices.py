@@ -125,9 +125,9 @@ def round_up(count: int) -> int:
 _open: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
 
-def _release_all() -> None:
+def release_all() -> None:
     for attachment in list(_open):
         attachment.release()
 
 
-atexit.register(_release_all)
+atexit.register(release_all)

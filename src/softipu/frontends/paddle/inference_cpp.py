@@ -51,7 +51,7 @@ def _import_paddle(extra: int) -> None:
 
 def at_exit() -> None:
     """Give the IPUs back: an embedded Python is never ended, and so never does it by itself."""
-    devices._release_all()
+    devices.release_all()
 
 
 def Config(*arguments: Any) -> Any:
