@@ -47,6 +47,9 @@ def _lacking() -> str | None:
     for tool in ("cmake", "g++"):
         if shutil.which(tool) is None:
             return f"the plugin cannot be built: {tool} is missing"
+    probe = ["g++", "-E", "-x", "c++", "-include", "ffi.h", os.devnull]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        return "the plugin cannot be built: ffi.h is missing (apt install libffi-dev)"
     return None
 
 
