@@ -41,7 +41,9 @@ class FrontEndFinder:
             spec = find_spec(name)
         finally:
             self._searching.discard(name)
-        if spec is None or spec.loader is None or not exists(self.front_ends[name]):
+        if spec is None or spec.loader is None or spec.submodule_search_locations is None:
+            return None  # a single file of that name is somebody's own
+        if not exists(self.front_ends[name]):
             return None
         wrapped = _ApplyAfterLoading(spec.loader, self.front_ends[name])
         spec.loader = wrapped  # type: ignore[assignment]  # importlib.abc would cost 10 ms

@@ -352,6 +352,15 @@ def test_a_call_that_breaks_off_leaves_the_steps_that_were_done(
     same_weights(model, loop.model)
 
 
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """In a job in the background, shells have it ignored, and Python leaves it so."""
+    outside = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, outside)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_waits_for_the_end_of_a_step() -> None:
     model = seeded(Net)
     shape = Shape(2, iterations=60)

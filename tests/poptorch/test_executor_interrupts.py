@@ -18,9 +18,13 @@ def interrupt() -> None:
 
 @pytest.fixture(autouse=True)
 def handler_is_put_back() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    assert signal.getsignal(signal.SIGINT) is before
+    # In a job in the background, shells have Ctrl-C ignored, and Python leaves it so.
+    outside = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, outside)
 
 
 def interrupted(*, times: int, then: list[str]) -> None:

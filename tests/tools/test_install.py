@@ -76,13 +76,20 @@ def _imports_at_start_up(python: Path) -> str:
 
 
 def _check_finder(python: Path, site: Path, tmp_path: Path) -> None:
-    """A framework is left alone without a front end, and gets it applied with one."""
+    """A framework is left alone without a front end, and gets it applied with one; a module that
+    only has its name is left alone, too."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "paddle.py").write_text(FAKE_PADDLE)
     extra = tmp_path / "extra"
-    extra.mkdir()
-    (extra / "paddle.py").write_text(FAKE_PADDLE)
-    environment = {"PYTHONPATH": str(extra)}
-    assert run(python, "-c", SHOW, env=environment).startswith("None SourceFileLoader")
+    (extra / "paddle").mkdir(parents=True)
+    (extra / "paddle" / "__init__.py").write_text(FAKE_PADDLE)
     (extra / "front.py").write_text(FAKE_FRONT_END)
+    alone = "None SourceFileLoader"
+    assert run(python, "-c", SHOW, env={"PYTHONPATH": str(own)}).startswith(alone)
+    environment = {"PYTHONPATH": str(extra)}
+    missing = "import _softipu_finder as f; f.FRONT_ENDS['paddle'] = 'softipu.frontends.none'"
+    assert run(python, "-c", missing + SHOW, env=environment).startswith(alone)
     table = "import _softipu_finder as f; f.FRONT_ENDS['paddle'] = 'front'"
     assert run(python, "-c", table + SHOW, env=environment) == "True SourceFileLoader\n"
     off = environment | {"SOFTIPU_DISABLE_HOOKS": "1"}
