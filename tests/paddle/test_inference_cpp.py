@@ -184,6 +184,8 @@ def test_a_program_that_is_ended_gives_its_ipu_back(prefix, tiny_models, how):
     process = subprocess.Popen(
         _command(prefix, "hold", tiny_models, "json"), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
+        # In a job in the background, shells have Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     with process:
         assert process.stdout.readline() == "ready\n"
