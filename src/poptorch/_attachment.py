@@ -14,7 +14,6 @@ from .enums import ConnectionType
 
 MOST_IPUS = 64
 _POLL_SECONDS = 15.0
-_REPORT_SECONDS = 0.2
 
 
 def round_up(count: int) -> int:
@@ -66,8 +65,6 @@ class Attachment:
             _check_limit(self.ipus)
         self._lease: devices.Lease | None = None
         self._attached = False
-        self._pending = [0.0, 0, 0]
-        self._reported = 0.0
 
     @property
     def offline(self) -> bool:
@@ -121,7 +118,6 @@ class Attachment:
 
     def detach(self) -> None:
         if self._lease is not None:
-            self._report()
             self._lease.release()
             native.debug("Detached from device %d", self._lease.device.id)
             self._lease = None
@@ -129,25 +125,8 @@ class Attachment:
 
     def account(self, seconds: float, bytes_in: int, bytes_out: int) -> None:
         """Counts a call in the telemetry that gc-monitor shows."""
-        if self._lease is None:
-            return
-        pending = self._pending
-        pending[0] += seconds
-        pending[1] += bytes_in
-        pending[2] += bytes_out
-        # Short calls come by the thousand a second; nobody looks that often.
-        if clock() - self._reported > _REPORT_SECONDS:
-            self._report()
-
-    def _report(self) -> None:
-        # A forked child has a copy of this object, but holds nothing.
-        if self._lease is not None and self._lease.held and any(self._pending):
-            busy, bytes_in, bytes_out = self._pending
-            self._pending = [0.0, 0, 0]
-            self._reported = clock()
-            self._lease.telemetry.add(
-                busy_seconds=busy, host_bytes_in=int(bytes_in), host_bytes_out=int(bytes_out)
-            )
+        if self._lease is not None:
+            self._lease.telemetry.account(seconds, bytes_in, bytes_out)
 
 
 def uses_model(options: Any) -> bool:

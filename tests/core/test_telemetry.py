@@ -46,6 +46,36 @@ def test_files_are_written_a_few_times_a_second_at_most(monkeypatch):
         assert 1 <= len(writes) <= 4
 
 
+def test_calls_of_a_program_are_all_counted_however_many_there_are():
+    with devices.attach(2) as lease:
+        for _ in range(1000):
+            lease.telemetry.account(0.5, 3, 2)
+        lease.telemetry.flush()
+        for status in devices.status()[:2]:
+            assert status.counters.busy_seconds == 500
+            assert (status.counters.host_bytes_in, status.counters.host_bytes_out) == (3000, 2000)
+
+
+def test_calls_of_a_forked_child_are_not_the_holders():
+    with devices.attach(1) as lease:
+        lease.telemetry.account(1.0)
+        child = os.fork()
+        if child == 0:
+            lease.telemetry.account(8.0)
+            lease.telemetry.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        lease.telemetry.flush()
+        assert devices.status()[0].counters.busy_seconds == 1.0
+
+
+def test_a_call_that_ends_after_the_release_is_no_error():
+    with devices.attach(1) as lease:
+        pass
+    lease.telemetry.account(1.0)
+    lease.telemetry.flush()
+
+
 def test_utilisation_is_the_busy_share_of_the_last_interval_and_decays():
     counters = Counters(1, 1, 101.0, 5.0, 0, 0, 0, 100.0, 0.8)
     assert utilisation(counters, 101.0) == pytest.approx(0.8)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 
 _flags_before: list[int] = []
 
@@ -32,11 +31,8 @@ def apply() -> None:
         sys.setdlopenflags(_flags_before.pop())
     import paddle
 
-    from . import patches, usage
+    from . import inference, patches, usage
 
     patches.install(paddle)
     usage.activate_if_meant()
-    if find_spec(f"{__name__}.inference") is not None:
-        from . import inference
-
-        inference.install(paddle)
+    inference.install(paddle)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,6 @@ from softipu import settings
 
 if TYPE_CHECKING:
     from softipu import devices
-
-_REPORT_SECONDS = 0.2
 
 
 class Attachment:
@@ -27,8 +24,6 @@ class Attachment:
         self.count = count
         self._lease = lease
         self._is_model = lease is None
-        self._pending = [0.0, 0, 0]
-        self._reported = 0.0
         self._mutex = threading.Lock()
         _open.add(self)
 
@@ -57,30 +52,14 @@ class Attachment:
 
     def account(self, seconds: float, bytes_in: int = 0, bytes_out: int = 0) -> None:
         """Counts a run in the telemetry."""
-        if self._lease is None:
-            return
-        with self._mutex:
-            self._pending[0] += seconds
-            self._pending[1] += bytes_in
-            self._pending[2] += bytes_out
-            # Short runs come by the thousand a second; nobody looks that often.
-            if time.perf_counter() - self._reported > _REPORT_SECONDS:
-                self._report()
-
-    def _report(self) -> None:
-        if self._lease is not None and self._lease.held and any(self._pending):
-            busy, bytes_in, bytes_out = self._pending
-            self._pending = [0.0, 0, 0]
-            self._reported = time.perf_counter()
-            self._lease.telemetry.add(
-                busy_seconds=busy, host_bytes_in=int(bytes_in), host_bytes_out=int(bytes_out)
-            )
+        lease = self._lease
+        if lease is not None:
+            lease.telemetry.account(seconds, bytes_in, bytes_out)
 
     def release(self) -> None:
         """Give the IPUs back; doing it twice is allowed."""
         with self._mutex:
             if self._lease is not None:
-                self._report()
                 self._lease.release()
                 self._lease = None
 

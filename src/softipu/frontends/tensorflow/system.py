@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import math
 import threading
-import time
 from typing import Any
 
 from tensorflow.python.framework import errors_impl as tf_errors
@@ -21,7 +20,6 @@ from softipu.errors import DevicesBusy, SoftIPUError
 from . import engine_options, flags
 from .ipu_options import DeviceConnectionType
 
-_REPORT_SECONDS = 0.2
 _ADVICE = (
     "Common causes of this error include: incorrect configuration of your V-IPU partition, "
     "requesting more IPUs than are available on your system, or IPUs being used by another "
@@ -38,8 +36,6 @@ class Device:
         #: Device id, where the program chose one.
         self.chosen = chosen
         self._lease: devices.Lease | None = None
-        self._pending = [0.0, 0.0, 0.0]
-        self._reported = 0.0
 
     @property
     def attached(self) -> bool:
@@ -102,7 +98,6 @@ class Device:
 
     def detach(self) -> None:
         if self._lease is not None:
-            self._report()
             self._lease.release()
             self._lease = None
 
@@ -110,24 +105,9 @@ class Device:
         if self._lease is not None and self._lease.held:
             self._lease.describe(executable=executable, memory_bytes=memory_bytes)
 
-    def account(self, seconds: float, bytes_in: float, bytes_out: float) -> None:
-        if self._lease is None:
-            return
-        self._pending[0] += seconds
-        self._pending[1] += bytes_in
-        self._pending[2] += bytes_out
-        # Short calls come by the thousand a second; nobody looks that often.
-        if time.perf_counter() - self._reported > _REPORT_SECONDS:
-            self._report()
-
-    def _report(self) -> None:
-        if self._lease is not None and self._lease.held and any(self._pending):
-            busy, bytes_in, bytes_out = self._pending
-            self._pending = [0.0, 0.0, 0.0]
-            self._reported = time.perf_counter()
-            self._lease.telemetry.add(
-                busy_seconds=busy, host_bytes_in=int(bytes_in), host_bytes_out=int(bytes_out)
-            )
+    def account(self, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        if self._lease is not None:
+            self._lease.telemetry.account(seconds, bytes_in, bytes_out)
 
 
 class _State:
@@ -322,7 +302,7 @@ def describe(
         device.describe(executable, memory_bytes)
 
 
-def account(seconds: float, bytes_in: float = 0, bytes_out: float = 0, ordinal: int = 0) -> None:
+def account(seconds: float, bytes_in: int = 0, bytes_out: int = 0, ordinal: int = 0) -> None:
     """Counts a call in the telemetry that gc-monitor shows."""
     device = _state.devices.get(ordinal)
     if device is not None:

@@ -230,3 +230,16 @@ def _whole_steps_per_execution(cls: Any) -> None:
         return original(self, *args, **kwargs)
 
     cls.compile = compile
+
+
+@contextlib.contextmanager
+def applying(optimizer: Any, apply_gradients: Any) -> Iterator[None]:
+    """`optimizer.apply_gradients` is another function inside, and what it was before afterwards."""
+    previous = vars(optimizer).get("apply_gradients")
+    vars(optimizer)["apply_gradients"] = apply_gradients
+    try:
+        yield
+    finally:
+        del vars(optimizer)["apply_gradients"]
+        if previous is not None:
+            vars(optimizer)["apply_gradients"] = previous

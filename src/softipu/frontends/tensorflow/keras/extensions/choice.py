@@ -47,11 +47,11 @@ class Choice:
             return "trying"
         return "executor" if self._settled is self._executor else "XLA"
 
-    def __call__(self, iterator: Any, steps: Callable[[], int]) -> Any:
+    def __call__(self, iterator: Any, steps: int) -> Any:
         if self._settled is not None:
             return self._settled(iterator)
         if self._compiled is not None:
-            return self._trial(self._compiled, iterator, steps())
+            return self._trial(self._compiled, iterator, steps)
         if self._seconds < self._patience:
             results, seconds = _timed(self._executor, iterator)
             self._seconds += seconds

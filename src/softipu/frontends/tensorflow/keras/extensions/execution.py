@@ -31,7 +31,7 @@ class Execution:
         self._micro_steps = 1
         self._every_step = False
         self.queue: StepQueue | None = None
-        self._built: tuple[Any, Callable[[Any], Any]] | None = None
+        self._built: tuple[Any, Callable[[Any, int], Any]] | None = None
         self._step_outputs: Any = None
         self._bytes_per_step = (0, 0)  # from and to the host
         #: How the steps run, where there is a choice.
@@ -63,16 +63,17 @@ class Execution:
             self._built = (iterator.element_spec, self._build(iterator))
         if system.pre_compiling():
             return self._zeros()
-        steps = int(self._model._steps_per_execution) * self._replicas
+        steps = int(self._model._steps_per_execution)
+        moved = steps * self._replicas
         bytes_in, bytes_out = self._bytes_per_step
         ordinal = self._model.distribute_strategy._device_ordinal
-        with sessions.on_ipus([ordinal], steps * bytes_in, steps * bytes_out):
-            results = self._built[1](iterator)
+        with sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out):
+            results = self._built[1](iterator, steps)
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
         return results
 
-    def _build(self, iterator: Any) -> Callable[[Any], Any]:
+    def _build(self, iterator: Any) -> Callable[[Any, int], Any]:
         with self._tracing() as current:
             step = self._traced_step(iterator.element_spec)
             self._step_outputs = step.structured_outputs
@@ -83,7 +84,8 @@ class Execution:
         structure = run.structured_outputs
         runs = replicas.Replicated(run, current, self._replicas)
 
-        def replicated(it: Any) -> Any:
+        def replicated(it: Any, steps: int) -> Any:
+            del steps  # each replica reads it from its variable
             flat = runs(tf.nest.flatten(it, expand_composites=True))
             each = [tf.nest.pack_sequence_as(structure, outputs) for outputs in flat]
             return self._joined(each)
@@ -115,7 +117,7 @@ class Execution:
         # [steps, batch, …] of each replica: batches go to replicas in turns.
         return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
 
-    def _faster_of(self, run: Any, spec: Any, step: Any) -> Callable[[Any], Any]:
+    def _faster_of(self, run: Any, spec: Any, step: Any) -> Choice:
         def compiled() -> Callable[[Any], Any] | None:
             made = compiled_step(step)
             if made is None:
@@ -123,9 +125,8 @@ class Execution:
             with self._tracing():
                 return cast(Callable[[Any], Any], self._traced(spec, made))
 
-        self.choice = choice = Choice(run, compiled)
-        steps = self._model._steps_per_execution
-        return lambda it: choice(it, lambda: int(steps))
+        self.choice = Choice(run, compiled)
+        return self.choice
 
     def _traced(self, spec: Any, step: Any) -> Any:
         """The concrete function of the loop, for iterators over elements like `spec`."""

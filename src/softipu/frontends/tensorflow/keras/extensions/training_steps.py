@@ -12,6 +12,8 @@ import tensorflow as tf
 from tensorflow.python.ipu import gradient_accumulation as ga
 from tf_keras.src.engine import data_adapter as keras_data
 
+from ..delegation import applying
+
 _LOSS_SCALING = "tf_keras.ipu.optimizers.als_optimizer"
 _CAPTURING = "tensorflow.python.ipu.eager.backprop"
 
@@ -85,7 +87,6 @@ def show_in_tensorboard(model: Any, graph: Any) -> None:
 @contextlib.contextmanager
 def _complete_gradients(optimizer: Any) -> Iterator[None]:
     """Around a step: a weight that gets no gradient is an error, as it is on IPUs."""
-    previous = vars(optimizer).get("apply_gradients")
     original = optimizer.apply_gradients
 
     def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -99,13 +100,8 @@ def _complete_gradients(optimizer: Any) -> Iterator[None]:
                 )
         return original(pairs, *args, **kwargs)
 
-    vars(optimizer)["apply_gradients"] = apply_gradients
-    try:
+    with applying(optimizer, apply_gradients):
         yield
-    finally:
-        del vars(optimizer)["apply_gradients"]
-        if previous is not None:
-            vars(optimizer)["apply_gradients"] = previous
 
 
 def kept_as(step: Callable[[Any], Any], dtype: Any, *, first: int = 0) -> Callable[[Any], Any]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from tensorflow.python.ipu.eager.backprop import GradientCaptureContext
 
+from ..delegation import applying
+
 
 @contextlib.contextmanager
 def handed_to(optimizer: Any) -> Iterator[None]:
@@ -16,7 +18,6 @@ def handed_to(optimizer: Any) -> Iterator[None]:
 
     `apply_gradients` of an optimiser that knows `captured_grads` gets them; others train as usual.
     """
-    previous = vars(optimizer).get("apply_gradients")
     original = optimizer.apply_gradients
     with GradientCaptureContext() as context:
 
@@ -28,13 +29,10 @@ def handed_to(optimizer: Any) -> Iterator[None]:
             given = {name: value for name, value in arguments.items() if value is not None}
             return original(grads_and_vars, **given)
 
-        vars(optimizer)["apply_gradients"] = apply_gradients
         try:
-            yield
+            with applying(optimizer, apply_gradients):
+                yield
         finally:
-            del vars(optimizer)["apply_gradients"]
-            if previous is not None:
-                vars(optimizer)["apply_gradients"] = previous
             _ = context.captured_gradients  # ends the context, also in a step without training
 
 
