@@ -64,7 +64,7 @@ def test_runs_are_counted() -> None:
     compiled = program.compile(is_training=False)
     program.run(compiled, data(4))
     attachment = IpuBackend.get_instance().attached(compiled._softipu_executable)
-    attachment._report()
+    attachment._lease.telemetry.flush()
     attachment._lease.telemetry.flush()
     status = next(s for s in devices.status() if s.ipu.id == 0)
     assert status.record.executable == "paddle"

@@ -207,7 +207,6 @@ def test_work_is_counted() -> None:
         out = executor(x, target)
     executable = executor._executable
     assert executable is not None
-    executable.attachment._report()
     lease = executable.attachment._lease
     assert lease is not None
     lease.telemetry.flush()
