@@ -65,7 +65,6 @@ def test_runs_are_counted() -> None:
     program.run(compiled, data(4))
     attachment = IpuBackend.get_instance().attached(compiled._softipu_executable)
     attachment._lease.telemetry.flush()
-    attachment._lease.telemetry.flush()
     status = next(s for s in devices.status() if s.ipu.id == 0)
     assert status.record.executable == "paddle"
     assert status.record.memory_bytes == 4 * (4 * 8 + 8 + 8 + 1)
