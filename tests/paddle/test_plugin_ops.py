@@ -39,9 +39,11 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own; a variable that is given as empty is not set there."""
+    every = os.environ | environment
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200,
-        env=os.environ | environment,
+        env={name: value for name, value in every.items() if value},
     )  # fmt: skip
 
 
@@ -180,6 +182,93 @@ def test_errors_in_threads_stay_in_their_thread() -> None:
         thread.join()
     for number, result in enumerate(results):
         np.testing.assert_array_equal(result, np.full((4, 6), number * 4950.0))
+
+
+# Several threads for one op
+
+_LARGE_OPS = """
+import ctypes, os, threading
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+
+rng = np.random.RandomState(0)
+shapes = [(4, 64, 56, 56), (4, 512, 14, 14), (64,), (512, 512),
+          (64, 64, 3, 3), (64, 64, 1, 1), (512, 512, 1, 1)]
+values = [rng.randn(*shape).astype("float32") for shape in shapes]
+
+def results(device):
+    paddle.set_device(device)
+    args = [paddle.to_tensor(each, stop_gradient=False) for each in values]
+    x, s, w, q, *f = args
+    mean, variance = paddle.zeros([64]), paddle.ones([64])
+    normal = F.batch_norm(x, mean, variance, w, w, training=True)
+    known = F.batch_norm(x, mean, variance, w, w)
+    outs = [F.conv2d(x, f[0], padding=1), F.conv2d(x, f[1]), F.conv2d(s, f[2]), q @ q,
+            F.relu(x), x + x * 2, normal, known]
+    sum((out * out.tanh()).mean() for out in outs).backward()
+    return [each.numpy() for each in (*outs, mean, variance, *(arg.grad for arg in args))]
+
+def check():
+    for ours, theirs in zip(results("ipu"), expected):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3 * abs(theirs).max())
+
+expected = results("cpu")
+check()
+openmp = ctypes.CDLL("libiomp5.so", mode=os.RTLD_NOLOAD)
+print("restored", openmp.omp_get_max_threads())
+"""
+
+
+def test_threads_of_an_op_are_its_own_also_in_python_threads_and_after_a_fork() -> None:
+    code = (
+        _LARGE_OPS
+        + """
+done = []
+threads = [threading.Thread(target=lambda: done.append(check())) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+child = os.fork()
+if child == 0:
+    check()
+    os._exit(7)
+print("done", len(done), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+    result = run(code, SOFTIPU_PADDLE_THREADS="3", OMP_NUM_THREADS="")
+    assert result.stdout.splitlines() == ["restored 1", "done 6 7"], result.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_large_op_gets_as_many_threads_as_asked_for(threads: int) -> None:
+    code = """
+import os
+import paddle
+paddle.set_device("ipu")
+x = paddle.ones([1024, 1024])
+paddle.nn.functional.relu(x[:2])
+before = len(os.listdir("/proc/self/task"))
+paddle.nn.functional.relu(x)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    result = run(code, SOFTIPU_PADDLE_THREADS=str(threads))
+    assert result.stdout == f"{threads - 1}\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("openmp", "ours", "threads"),
+    [("", "", len(os.sched_getaffinity(0))), ("1", "", 1), ("3", "", 3), ("3", "2", 2),
+     ("1", "0", len(os.sched_getaffinity(0)))],
+)  # fmt: skip
+def test_whoever_sets_the_number_of_threads_is_heard(openmp: str, ours: str, threads: int) -> None:
+    code = """
+import ctypes, re
+import paddle
+path = re.search(r"/\\S*softipu-paddle-kernels\\S*", open("/proc/self/maps").read())[0]
+print(ctypes.CDLL(path).SoftipuKernelThreads())
+"""
+    result = run(code, OMP_NUM_THREADS=openmp, SOFTIPU_PADDLE_THREADS=ours)
+    assert result.stdout == f"{threads}\n", result.stderr
 
 
 # Convolutions and biases of ours

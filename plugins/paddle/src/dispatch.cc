@@ -10,6 +10,7 @@
 #include "labels.h"
 #include "paddle/phi/core/enforce.h"
 #include "paddle/phi/core/kernel_context.h"
+#include "threads.h"
 
 namespace softipu {
 namespace {
@@ -125,6 +126,8 @@ void Compute(const WrappedKernel& kernel, const phi::CPUContext& cpu, void** val
   if (kernel.native && kernel.native(cpu, DynamicArguments(kernel.signature, values)))
     return Count(kernel.counter->native);
   Count(kernel.counter->wrapped);
+  const ThreadScope scope(
+      kernel.is_product ? ProductWork(DynamicArguments(kernel.signature, values)) : 0);
   ffi_call(const_cast<ffi_cif*>(&kernel.signature.call),
            FFI_FN(kernel.cpu.GetVariadicKernelFn<void (*)()>()), nullptr, values);
 } catch (const std::exception&) {
@@ -244,11 +247,12 @@ std::optional<Arguments> StaticArguments(const Signature& signature, phi::Kernel
 
 void Compute(const WrappedKernel& kernel, const phi::CPUContext& cpu,
              phi::KernelContext* context) try {
-  if (kernel.native) {
-    auto arguments = StaticArguments(kernel.signature, context);
-    if (arguments && kernel.native(cpu, *arguments)) return Count(kernel.counter->native);
-  }
+  std::optional<Arguments> arguments;
+  if (kernel.native || kernel.is_product) arguments = StaticArguments(kernel.signature, context);
+  if (kernel.native && arguments && kernel.native(cpu, *arguments))
+    return Count(kernel.counter->native);
   Count(kernel.counter->wrapped);
+  const ThreadScope scope(kernel.is_product && arguments ? ProductWork(*arguments) : 0);
   kernel.cpu(context);
 } catch (const std::exception&) {
   Rethrow(kernel.op);
@@ -306,8 +310,10 @@ bool AllDense(const Signature& signature) {
 std::string MakeEntry(WrappedKernel* kernel) {
   const std::string why = Describe(kernel->cpu.args_def(), &kernel->signature);
   if (!why.empty()) return why;
-  if (kernel->is_float32 && AllDense(kernel->signature))
+  if (kernel->is_float32 && AllDense(kernel->signature)) {
     kernel->native = FindNative(kernel->op, kernel->signature.attributes);
+    kernel->is_product = IsProduct(kernel->op);
+  }
   auto* closure = static_cast<ffi_closure*>(ffi_closure_alloc(sizeof(ffi_closure), &kernel->entry));
   const bool made = closure && ffi_prep_closure_loc(closure, &kernel->signature.call, RunDynamic,
                                                     kernel, kernel->entry) == FFI_OK;

@@ -19,6 +19,7 @@ struct WrappedKernel {
   phi::DataType narrow = phi::DataType::UNDEFINED;  // what float32 stands in for, if anything
   int master_input = -1;                            // see half.h
   NativeKernel native = nullptr;
+  bool is_product = false;  // see native.h
   OpCounter* counter = nullptr;
   Signature signature;
   void* entry = nullptr;  // what dynamic graphs call

@@ -1,7 +1,9 @@
 #include "native.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "native_ops.h"
 
@@ -16,6 +18,8 @@ struct Native {
 };
 
 const std::map<std::string, Native>& Natives() {
+  constexpr auto kBool = AttributeType::BOOL;
+  constexpr auto kFloat = AttributeType::FLOAT32;
   constexpr auto kInt = AttributeType::INT32;
   constexpr auto kInts = AttributeType::INT32S;
   constexpr auto kText = AttributeType::STRING;
@@ -25,6 +29,10 @@ const std::map<std::string, Native>& Natives() {
   static const std::map<std::string, Native> natives = {
       {"add", {Add, {}}},
       {"add_grad", {AddGrad, {kInt}}},
+      {"batch_norm", {BatchNorm, {kBool, kFloat, kFloat, kText, kBool, kBool}}},
+      {"batch_norm_grad", {BatchNormGrad, {kFloat, kFloat, kText, kBool, kBool, kBool}}},
+      {"relu", {Relu, {}}},
+      {"relu_grad", {ReluGrad, {}}},
 #ifdef SOFTIPU_WITH_ONEDNN
       {"conv2d", {Conv2d, conv}},
       {"conv2d_grad", {Conv2dGrad, conv}},
@@ -36,17 +44,29 @@ const std::map<std::string, Native>& Natives() {
 }
 
 bool CpuArithmeticOnly() {
-  const char* value = std::getenv("SOFTIPU_PADDLE_ONEDNN");
-  return value && std::string(value) == "0";
+  static const char* value = std::getenv("SOFTIPU_PADDLE_ONEDNN");
+  static const bool cpu_only = value && std::string(value) == "0";
+  return cpu_only;
 }
 
 }  // namespace
 
 NativeKernel FindNative(const std::string& op, const std::vector<AttributeType>& attributes) {
-  static const bool cpu_only = CpuArithmeticOnly();
   auto found = Natives().find(op);
-  if (cpu_only || found == Natives().end()) return nullptr;
+  if (CpuArithmeticOnly() || found == Natives().end()) return nullptr;
   return found->second.attributes == attributes ? found->second.kernel : nullptr;
+}
+
+bool IsProduct(const std::string& op) {
+  static const std::set<std::string> products = {"conv2d", "conv2d_grad", "matmul", "matmul_grad"};
+  return !CpuArithmeticOnly() && products.count(op) > 0;
+}
+
+// Matrices of m x k, k x n and m x n numbers: the root of their product is m x n x k.
+int64_t ProductWork(const Arguments& call) {
+  const phi::DenseTensor& product = call.inputs.size() > 2 ? *call.inputs[2] : *call.outputs[0];
+  return std::sqrt(static_cast<double>(call.inputs[0]->numel()) * call.inputs[1]->numel() *
+                   product.numel());
 }
 
 }  // namespace softipu

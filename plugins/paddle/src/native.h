@@ -31,4 +31,9 @@ using NativeKernel = bool (*)(const phi::CPUContext& cpu, const Arguments& argum
 // the CPU's own arithmetic.
 NativeKernel FindNative(const std::string& op, const std::vector<phi::AttributeType>& attributes);
 
+// Whether MKL does the op as products of two matrices, so that it may use several threads, and how
+// many multiply-adds they are.
+bool IsProduct(const std::string& op);
+int64_t ProductWork(const Arguments& arguments);
+
 }  // namespace softipu

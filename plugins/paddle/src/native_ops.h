@@ -7,6 +7,10 @@ namespace softipu {
 
 bool Add(const phi::CPUContext& cpu, const Arguments& call);
 bool AddGrad(const phi::CPUContext& cpu, const Arguments& call);
+bool BatchNorm(const phi::CPUContext& cpu, const Arguments& call);
+bool BatchNormGrad(const phi::CPUContext& cpu, const Arguments& call);
+bool Relu(const phi::CPUContext& cpu, const Arguments& call);
+bool ReluGrad(const phi::CPUContext& cpu, const Arguments& call);
 
 #ifdef SOFTIPU_WITH_ONEDNN
 bool Conv2d(const phi::CPUContext& cpu, const Arguments& call);

@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kMostOperations = 1024;
 constexpr size_t kAlignment = 64;
+constexpr size_t kPieces = 8;
+constexpr size_t kWorkspace = kPieces - 1;  // slot of what a primitive works in
 
 // Paddle passes its own errors on to Python; an unknown one would end the process.
 [[noreturn]] void Throw(const dnnl::error& error) {
@@ -47,7 +49,7 @@ dnnl::stream& Stream() {
 }
 
 void* Scratch(size_t slot, size_t bytes) {
-  static thread_local Piece pieces[8];
+  static thread_local Piece pieces[kPieces];
   Piece& piece = pieces[slot];
   if (piece.bytes < bytes) {
     std::free(piece.data);
@@ -61,11 +63,25 @@ void* Scratch(size_t slot, size_t bytes) {
   return piece.data;
 }
 
+dnnl::primitive_attr OwnWorkspace() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
 size_t KeyHash::operator()(const Key& key) const {
   uint64_t hash = 1469598103934665603ull;  // FNV-1a
   for (auto value : key) hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211ull;
   return hash;
 }
+
+namespace {
+
+dnnl::memory Workspace(const dnnl::memory::desc& description) {
+  return MemoryOn(description, Scratch(kWorkspace, dnnl_memory_desc_get_size(description.get())));
+}
+
+}  // namespace
 
 Operand::Operand(int argument, const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted,
                  bool is_result)
@@ -77,29 +93,33 @@ Operand::Operand(int argument, const dnnl::memory::desc& plain, const dnnl::memo
   if (same_layout_) return;
   const auto& from = is_result ? wanted : plain;
   const auto& to = is_result ? plain : wanted;
-  reorder_ = dnnl::reorder(dnnl::reorder::primitive_desc(Engine(), from, Engine(), to));
+  const dnnl::reorder::primitive_desc reorder(Engine(), from, Engine(), to, OwnWorkspace());
+  workspace_ = reorder.scratchpad_desc();
+  reorder_ = dnnl::reorder(reorder);
+}
+
+void Operand::Reorder(const dnnl::memory& from, const dnnl::memory& to) const {
+  reorder_.dnnl::primitive::execute(
+      Stream(),
+      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, Workspace(workspace_)}});
 }
 
 dnnl::memory Operand::Bind(void* data, size_t slot) const {
   if (same_layout_) return MemoryOn(plain_, data);
   auto bound = MemoryOn(wanted_, Scratch(slot, dnnl_memory_desc_get_size(wanted_.get())));
-  if (!is_result_) {
-    auto given = MemoryOn(plain_, data);
-    reorder_.execute(Stream(), given, bound);
-  }
+  if (!is_result_) Reorder(MemoryOn(plain_, data), bound);
   return bound;
 }
 
 void Operand::Deliver(const dnnl::memory& bound, void* data) const {
-  if (same_layout_) return;
-  auto from = bound, to = MemoryOn(plain_, data);
-  reorder_.execute(Stream(), from, to);
+  if (!same_layout_) Reorder(bound, MemoryOn(plain_, data));
 }
 
 void Operation::Run(const std::vector<void*>& data) const try {
   std::unordered_map<int, dnnl::memory> bound;
   for (size_t i = 0; i < operands.size(); ++i)
     bound.emplace(operands[i].argument(), operands[i].Bind(data[i], i));
+  bound.emplace(DNNL_ARG_SCRATCHPAD, Workspace(workspace));
   primitive.execute(Stream(), bound);
   for (size_t i = 0; i < operands.size(); ++i)
     if (operands[i].is_result()) operands[i].Deliver(bound.at(operands[i].argument()), data[i]);

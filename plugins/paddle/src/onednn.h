@@ -22,6 +22,10 @@ dnnl::memory MemoryOn(const dnnl::memory::desc& description, void* data);
 // Fresh memory for each call would cost more in page faults than most primitives cost.
 void* Scratch(size_t slot, size_t bytes);
 
+// Primitives made so take their working memory from the thread that runs them. oneDNN's own would
+// belong to the primitive, and two threads that run it would spoil each other's results.
+dnnl::primitive_attr OwnWorkspace();
+
 using Key = std::vector<int64_t>;
 
 struct KeyHash {
@@ -44,16 +48,19 @@ class Operand {
   bool is_result() const { return is_result_; }
 
  private:
+  void Reorder(const dnnl::memory& from, const dnnl::memory& to) const;
+
   int argument_ = 0;
   bool is_result_ = false;
   bool same_layout_ = true;
-  dnnl::memory::desc plain_, wanted_;
+  dnnl::memory::desc plain_, wanted_, workspace_;
   dnnl::reorder reorder_;
 };
 
 // A primitive with its operands, ready to run on Paddle's memory.
 struct Operation {
   dnnl::primitive primitive;
+  dnnl::memory::desc workspace;
   std::vector<Operand> operands;
 
   void Run(const std::vector<void*>& data) const;

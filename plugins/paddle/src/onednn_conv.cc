@@ -7,6 +7,7 @@
 #include <string>
 
 #include "onednn.h"
+#include "threads.h"
 
 namespace softipu {
 namespace {
@@ -22,10 +23,16 @@ struct Geometry {
   int64_t out_height, out_width;
   memory::dims strides, dilations, padding_before, padding_after;
 
-  onednn::Key key(int64_t which) const {
-    return {which, batch, channels, height, width, filters, channels_per_group, kernel_height,
-            kernel_width, groups, strides[0], strides[1], dilations[0], dilations[1],
-            padding_before[0], padding_before[1], padding_after[0], padding_after[1]};
+  int64_t work() const {  // multiply-adds
+    return batch * filters * out_height * out_width * channels_per_group * kernel_height *
+           kernel_width;
+  }
+
+  onednn::Key key(int64_t which, int64_t threads) const {
+    return {which, threads, batch, channels, height, width, filters, channels_per_group,
+            kernel_height, kernel_width, groups, strides[0], strides[1], dilations[0],
+            dilations[1], padding_before[0], padding_before[1], padding_after[0],
+            padding_after[1]};
   }
 };
 
@@ -67,6 +74,13 @@ bool IsMatrixProduct(const DenseTensor& filter, const Settings& settings) {
          all(settings.strides, 1) && all(settings.paddings, 0);
 }
 
+// Where oneDNN is faster nevertheless: MKL multiplies image by image, and small ones give several
+// threads too little to do.
+bool IsSmallPlane(const DenseTensor& input) {
+  constexpr int64_t kFewPixels = 256;
+  return MostThreads() > 1 && input.dims()[2] * input.dims()[3] < kFewPixels;
+}
+
 bool Fill(const DenseTensor& input, const DenseTensor& filter, const Settings& settings,
           Geometry* geometry) {
   const auto &in = input.dims(), &kernel = filter.dims();
@@ -75,7 +89,7 @@ bool Fill(const DenseTensor& input, const DenseTensor& filter, const Settings& s
                     in.size() == 4 && kernel.size() == 4 && settings.strides.size() == 2 &&
                     settings.dilations.size() == 2 && (pad.size() == 2 || pad.size() == 4) &&
                     input.numel() > 0 && filter.numel() > 0;
-  if (!ours || IsMatrixProduct(filter, settings)) return false;
+  if (!ours || (IsMatrixProduct(filter, settings) && !IsSmallPlane(input))) return false;
   Geometry& g = *geometry;
   const bool per_side = pad.size() == 4;
   g.padding_before = {pad[0], per_side ? pad[2] : pad[1]};
@@ -129,13 +143,13 @@ dnnl::convolution_forward::primitive_desc Forward(const Geometry& g, const Descr
   return {onednn::Engine(), kind,        dnnl::algorithm::convolution_direct,
           d.input,          d.filter,    d.output,
           g.strides,        g.dilations, g.padding_before,
-          g.padding_after};
+          g.padding_after,  onednn::OwnWorkspace()};
 }
 
 Operation MakeForward(const Geometry& g) {
   const Descriptions d(g);
   const auto forward = Forward(g, d, dnnl::prop_kind::forward_inference);
-  return {dnnl::convolution_forward(forward),
+  return {dnnl::convolution_forward(forward), forward.scratchpad_desc(),
           {Operand(DNNL_ARG_SRC, d.plain_input, forward.src_desc(), false),
            Operand(DNNL_ARG_WEIGHTS, d.plain_filter, forward.weights_desc(), false),
            Operand(DNNL_ARG_DST, d.plain_output, forward.dst_desc(), true)}};
@@ -146,8 +160,8 @@ Operation MakeInputGradient(const Geometry& g) {
   const dnnl::convolution_backward_data::primitive_desc backward(
       onednn::Engine(), dnnl::algorithm::convolution_direct, d.input, d.filter, d.output, g.strides,
       g.dilations, g.padding_before, g.padding_after,
-      Forward(g, d, dnnl::prop_kind::forward_training));
-  return {dnnl::convolution_backward_data(backward),
+      Forward(g, d, dnnl::prop_kind::forward_training), onednn::OwnWorkspace());
+  return {dnnl::convolution_backward_data(backward), backward.scratchpad_desc(),
           {Operand(DNNL_ARG_DIFF_DST, d.plain_output, backward.diff_dst_desc(), false),
            Operand(DNNL_ARG_WEIGHTS, d.plain_filter, backward.weights_desc(), false),
            Operand(DNNL_ARG_DIFF_SRC, d.plain_input, backward.diff_src_desc(), true)}};
@@ -158,8 +172,8 @@ Operation MakeFilterGradient(const Geometry& g) {
   const dnnl::convolution_backward_weights::primitive_desc backward(
       onednn::Engine(), dnnl::algorithm::convolution_direct, d.input, d.filter, d.output, g.strides,
       g.dilations, g.padding_before, g.padding_after,
-      Forward(g, d, dnnl::prop_kind::forward_training));
-  return {dnnl::convolution_backward_weights(backward),
+      Forward(g, d, dnnl::prop_kind::forward_training), onednn::OwnWorkspace());
+  return {dnnl::convolution_backward_weights(backward), backward.scratchpad_desc(),
           {Operand(DNNL_ARG_SRC, d.plain_input, backward.src_desc(), false),
            Operand(DNNL_ARG_DIFF_DST, d.plain_output, backward.diff_dst_desc(), false),
            Operand(DNNL_ARG_DIFF_WEIGHTS, d.plain_filter, backward.diff_weights_desc(), true)}};
@@ -167,8 +181,10 @@ Operation MakeFilterGradient(const Geometry& g) {
 
 enum Which : int64_t { kForward, kInputGradient, kFilterGradient };
 
-std::shared_ptr<const Operation> Get(Which which, const Geometry& geometry) {
-  return onednn::Cache().Get(geometry.key(which), [&] {
+// oneDNN divides the work when it makes a primitive: for as many threads as will run it.
+std::shared_ptr<const Operation> Get(Which which, const Geometry& geometry,
+                                     const ThreadScope& scope) {
+  return onednn::Cache().Get(geometry.key(which, scope.threads()), [&] {
     switch (which) {
       case kForward: return MakeForward(geometry);
       case kInputGradient: return MakeInputGradient(geometry);
@@ -183,7 +199,8 @@ bool Compute(const phi::CPUContext& cpu, const Arguments& call, const Settings& 
   const auto &input = *call.inputs[0], &filter = *call.inputs[1];
   Geometry geometry;
   if (!Fill(input, filter, settings, &geometry)) return false;
-  const auto convolution = Get(kForward, geometry);
+  const ThreadScope scope(geometry.work());
+  const auto convolution = Get(kForward, geometry, scope);
   if (!convolution) return false;
   void* output = cpu.Alloc(call.outputs[0], phi::DataType::FLOAT32);
   convolution->Run({Data(input), Data(filter), output});
@@ -195,8 +212,9 @@ bool ComputeGradients(const phi::CPUContext& cpu, const Arguments& call, const S
   auto *input_grad = call.outputs[0], *filter_grad = call.outputs[1];
   Geometry geometry;
   if (!Fill(input, filter, settings, &geometry)) return false;
-  const auto for_filter = filter_grad ? Get(kFilterGradient, geometry) : nullptr;
-  const auto for_input = input_grad ? Get(kInputGradient, geometry) : nullptr;
+  const ThreadScope scope(geometry.work());
+  const auto for_filter = filter_grad ? Get(kFilterGradient, geometry, scope) : nullptr;
+  const auto for_input = input_grad ? Get(kInputGradient, geometry, scope) : nullptr;
   if ((filter_grad && !for_filter) || (input_grad && !for_input)) return false;
   if (for_filter) {
     void* result = cpu.Alloc(filter_grad, phi::DataType::FLOAT32);

@@ -17,6 +17,11 @@ def prepare() -> None:
     from . import partition
 
     partition.hand_over()
+    # Paddle sets it to 1 if the user did not: the plugin could not tell who did. 0: all cores.
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    os.environ.setdefault("SOFTIPU_PADDLE_THREADS", wanted or "0")
+    # Milliseconds. Idle threads would spin for 200 after each op, on cores that others could use.
+    os.environ.setdefault("KMP_BLOCKTIME", "1")
     # Both bring parts of the same libraries. Paddle must not find TensorFlow's in place of its own:
     # it would end with a signal.
     if "tensorflow" in sys.modules:

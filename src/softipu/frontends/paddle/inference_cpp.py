@@ -27,12 +27,25 @@ def start(program: str, has_glog: bool) -> None:
     _import_paddle(os.RTLD_DEEPBIND if has_glog else 0)
     import paddle.inference
 
+    _make_counters_of_memory()
+
     if not hasattr(paddle.inference.Config, "use_ipu"):
         raise InferenceUnsupported(
             "Paddle was imported without its IPU methods.",
             cause="The import finder of softipu is not active (SOFTIPU_DISABLE_HOOKS).",
             remedy="Unset SOFTIPU_DISABLE_HOOKS.",
         )
+
+
+def _make_counters_of_memory() -> None:
+    """Paddle makes them when first needed; those made before `at_exit` is registered outlive it.
+
+    Threads of predictors that live until then count with them.
+    """
+    import numpy
+    import paddle
+
+    paddle.base.core.DenseTensor().set(numpy.zeros(1), paddle.CPUPlace())
 
 
 def _import_paddle(extra: int) -> None:

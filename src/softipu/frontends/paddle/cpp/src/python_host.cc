@@ -84,8 +84,11 @@ void StartInterpreter() {
 
 // Registered after Paddle was loaded, and so called before Paddle's static objects are destroyed.
 void AtExit() {
-  ending = true;
   py::gil_scoped_acquire gil;
+  ending = true;
+  // Predictors that are still there have threads of Paddle's that would use what is destroyed next.
+  // The youngest first: handles point into their predictors.
+  while (!Living().empty()) Living().pop_back();
   try {
     Bridge().attr("at_exit")();
   } catch (py::error_already_set& error) {
@@ -123,6 +126,17 @@ void Start() {
 }  // namespace
 
 bool Ending() { return ending; }
+
+std::list<py::object>& Living() {
+  static auto* living = new std::list<py::object>;
+  return *living;
+}
+
+void FailAtEnd() {
+  throw paddle_infer::Error(
+      "SIPU-4140: a predictor was used while the process ends.\n  Cause: main has returned or exit "
+      "was called, and Paddle is gone.\n  Way out: Use predictors before, or end with _exit.");
+}
 
 void EnsurePython() { std::call_once(started, &Start); }
 

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,15 +20,18 @@ void EnsurePython();
 // The text of a Python exception as the person at the terminal should see it. Needs the GIL.
 std::string TextOf(py::error_already_set& error);
 
-// Whether the process is ending: from then on Paddle's own static objects go, and predictors that
-// outlive main are left to the system.
+// Whether the process is ending: predictors that outlive main are gone, Paddle's own static objects
+// go next.
 bool Ending();
+
+[[noreturn]] void FailAtEnd();
 
 // Calls `work` with the GIL held; Python's exceptions become paddle_infer::Error.
 template <typename Work>
 auto WithPython(Work&& work) -> decltype(work()) {
   EnsurePython();
   py::gil_scoped_acquire gil;
+  if (Ending()) FailAtEnd();
   try {
     return work();
   } catch (py::error_already_set& error) {
@@ -38,20 +42,26 @@ auto WithPython(Work&& work) -> decltype(work()) {
   }
 }
 
+// Every object that a Held holds, oldest first. Needs the GIL.
+std::list<py::object>& Living();
+
 // A Python object that may be copied and dropped by threads that do not hold the GIL.
 class Held {
  public:
   Held() = default;
-  explicit Held(py::object object) : object_(new py::object(std::move(object)), &Drop) {}
+  explicit Held(py::object object) {
+    const auto place = Living().insert(Living().end(), std::move(object));
+    object_.reset(&*place, [place](py::object*) { Drop(place); });
+  }
 
   const py::object& operator*() const { return *object_; }
   explicit operator bool() const { return object_ != nullptr; }
 
  private:
-  static void Drop(py::object* object) {
+  static void Drop(std::list<py::object>::iterator place) {
     if (Ending()) return;
     py::gil_scoped_acquire gil;
-    delete object;
+    if (!Ending()) Living().erase(place);
   }
 
   std::shared_ptr<py::object> object_;
