@@ -102,8 +102,11 @@ def _from_json(path: Path) -> dict[str, dict[str, float]]:
 def _note(metrics: dict[str, dict[str, float]], metric: str, variant: str, value: Any) -> None:
     if isinstance(value, dict):
         value = next(iter(value.values()), None)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        metrics.setdefault(metric, {})[variant] = float(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return
+    values = metrics.setdefault(metric, {})
+    # Two spec files may have benchmarks of one name.
+    values[f"{variant} ({len(values) + 1})" if variant in values else variant] = float(value)
 
 
 def _from_csv(path: Path) -> dict[str, dict[str, float]]:

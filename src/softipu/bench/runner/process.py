@@ -161,13 +161,17 @@ def _is_in(name: str, session: int) -> bool:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave processes behind that the first was about to end."""
+    """Signals wait until it ends: a second Ctrl-C must not leave processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGTERM)}
+    arrived: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {one: signal.signal(one, lambda got, _: arrived.append(got)) for one in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if arrived:
+        signal.raise_signal(arrived[0])

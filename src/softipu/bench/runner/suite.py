@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -57,16 +59,16 @@ class Suite:
         logger.info("Running %s", entry.name)
         try:
             benchmark = parse(entry)
-            for key in benchmark.unknown_keys:
-                logger.warning("%s: the key %s is not known, and ignored.", entry.name, key)
+        except SoftIPUError as error:
+            return self._keep(Result(str(entry.spec), entry.name, entry.name), [error])
+        for key in benchmark.unknown_keys:
+            logger.warning("%s: the key %s is not known, and ignored.", entry.name, key)
+        variants = [_empty_result(benchmark, parameters) for parameters in benchmark.parameters]
+        try:
             directory = self._made_ready(benchmark)
         except SoftIPUError as error:
-            failed = Result(str(entry.spec), entry.name, entry.name)
-            return self._keep(failed, [error])
-        return all(
-            self._run_variant(benchmark, parameters, directory)
-            for parameters in benchmark.parameters
-        )
+            return all(self._keep(result, [error]) for result in variants)
+        return all(self._run_variant(benchmark, result, directory) for result in variants)
 
     def _made_ready(self, benchmark: Benchmark) -> Path:
         """The benchmark's directory, once all that must come before is done."""
@@ -103,18 +105,11 @@ class Suite:
             how = "ran too long" if ended.timed_out else f"failed ({ended.exit_code})"
             raise PreRunFailed(f"{benchmark.name}: the commands before it {how}; see {folder}.")
 
-    def _run_variant(
-        self, benchmark: Benchmark, parameters: dict[str, str], directory: Path
-    ) -> bool:
-        name = variant_name(benchmark.name, parameters)
-        if name != benchmark.name:
-            logger.info("\tRunning variant: %r", name)
-        result = Result(str(benchmark.spec), benchmark.name, name, benchmark.description)
-        result.params, result.output = parameters, benchmark.output
-        result.sdk_path = str(os.environ.get("POPLAR_SDK_ENABLED"))
-        result.sdk_version = f"softipu {__version__}"
+    def _run_variant(self, benchmark: Benchmark, result: Result, directory: Path) -> bool:
+        if result.variant_name != benchmark.name:
+            logger.info("\tRunning variant: %r", result.variant_name)
         try:
-            ready = prepare(benchmark, parameters, self.options, directory)
+            ready = prepare(benchmark, result.params, self.options, directory)
             command.check_hosts(
                 ready.command.words,
                 files_are_there=self.options.no_code_sync or self.options.compile_only,
@@ -186,10 +181,12 @@ class Suite:
         more, custom_errors = custom.collect(output, result.exitcode)
         result.results = values | more
         result.compilation_end_time = str(more["total_compiling_time"]["mean"])
-        for name, value in values.items():
-            logger.info("   %s = %r", name, metrics.single_value(value))
-        # Of what failed there can be no metrics: one error is enough.
-        errors = custom_errors + ([] if failed else errors)
+        if failed:
+            errors = []  # of what failed there can be no metrics: one error is enough
+        else:
+            for name, value in values.items():
+                logger.info("   %s = %r", name, metrics.single_value(value))
+        errors += custom_errors
         if self.options.additional_metrics:
             result.results |= _additional(ready, result, passed=not failed and not errors)
         return errors
@@ -201,7 +198,7 @@ class Suite:
             result.fail(error)
         self.results.append(result)
         if result.log_paths:
-            text = results.as_json([result])
+            text = json.dumps(asdict(result), indent=2)
             Path(result.log_paths["out"]).with_name("variant_result.json").write_text(text)
         self.save()
         if not result.passed and self.options.stop_on_error:
@@ -225,6 +222,19 @@ class Suite:
         folder = self.log_directory / unique
         folder.mkdir(exist_ok=True)
         return folder
+
+
+def _empty_result(benchmark: Benchmark, parameters: dict[str, str]) -> Result:
+    return Result(
+        benchmark_path=str(benchmark.spec),
+        benchmark_name=benchmark.name,
+        variant_name=variant_name(benchmark.name, parameters),
+        description=benchmark.description,
+        params=parameters,
+        output=benchmark.output,
+        sdk_path=str(os.environ.get("POPLAR_SDK_ENABLED")),
+        sdk_version=f"softipu {__version__}",
+    )
 
 
 def _read(path: Path) -> str:
