@@ -26,13 +26,19 @@ def parser() -> cli.Parser:
     )
     commands = result.add_subparsers(dest="command", metavar="COMMAND")
     for name, (add_arguments, _, meaning) in COMMANDS.items():
-        add_arguments(commands.add_parser(name, help=meaning, description=f"{meaning}."))
+        command = commands.add_parser(name, help=meaning, description=f"{meaning}.")
+        command.set_defaults(command_parser=command)
+        add_arguments(command)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
-    options = arguments.parse_args(argv)
+    options, unknown = arguments.parse_known_args(argv)
+    if unknown:
+        # The command's own parser can guess which of its options was meant.
+        at_fault = arguments if options.command is None else options.command_parser
+        at_fault.error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command is None:
         arguments.print_usage()
         return 1
