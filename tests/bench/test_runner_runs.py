@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import stat
+from pathlib import Path
 
 import pytest
 from runner_kit import codes, results, table, verdicts
@@ -282,6 +283,16 @@ def test_a_dry_run_tells_what_is_wrong_and_what_is_missing(kit):
     for note in ("There is no poprun on PATH", "HOSTS is not set", "DATASETS_DIR is not set",
                  "the key colour is not known"):  # fmt: skip
         assert f"note:      {note}" in ran.out
+
+
+def test_the_example_of_the_documentation_is_valid(kit):
+    page = (Path(__file__).parents[2] / "docs" / "benchmark-runner.md").read_text()
+    kit.spec(page.split("```yaml\n")[1].split("```")[0])
+    ran = kit.benchmark("--dry-run")
+    assert ran.status == 0, ran.out
+    assert "mnist_train_gen::mnist_train_gen_batch_8_precision_16.16" in ran.out
+    assert "1 benchmarks, 4 variants, 0 invalid" in ran.out
+    assert "is not known" not in ran.out
 
 
 # --- bad usage -------------------------------------------------------------------------------------
