@@ -140,6 +140,14 @@ def test_commands_before_share_a_shell_and_run_once(kit):
         assert (kit.logs / variant / "stdout").read_text() == "once\nhammer\n"
 
 
+def test_the_program_itself_may_be_built_by_them(kit):
+    build = "printf '#!/bin/sh\\necho built\\n' > app; chmod +x app"
+    kit.spec(f'a_gen: {{cmd: ./app, pre_run_commands: ["{build}"]}}')
+    ran = kit.benchmark()
+    assert ran.status == 0, ran.err
+    assert (kit.logs / "a_gen" / "stdout").read_text() == "built\n"
+
+
 def test_commands_before_can_be_left_out(kit):
     kit.spec("a_gen: {cmd: ls, pre_run_commands: [touch built]}")
     assert kit.benchmark("--no-pre-run").status == 0

@@ -48,10 +48,6 @@ class Benchmark:
     repository: Repository | None
     unknown_keys: list[str]
 
-    @property
-    def is_notebook(self) -> bool:
-        return NOTEBOOK_MODULE in self.command
-
 
 class _Wrong(ValueError):
     """A value of the wrong kind; `parse` says of which benchmark."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from ...errors import BenchmarkInvalid, ProgramMissing, RunnerUnsupported
 from .variants import fill
 
+LAUNCHERS = ("poprun", "mpirun")
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 #: Options of poprun that ask for IPUs, which nobody needs to compile.
 _PARTITION_OPTIONS = ("--vipu-partition", "--vipu-server-host", "--vipu-server-port")

@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     hidden = argparse.SUPPRESS
     add("--submit-on-slurm", action=yes, help=hidden)
     add("--slurm-machine-type", choices=["any", "mk2", "mk2w"], default="any", help=hidden)
-    add("--slurm-resource-reservation", help=hidden)  # fmt: skip
+    add("--slurm-resource-reservation", help=hidden)
 
 
 def _period(text: str) -> float:

@@ -80,8 +80,9 @@ class Suite:
             raise BenchmarkInvalid(f"{benchmark.name!r}: there is no directory {directory}.")
         first = prepare(benchmark, benchmark.parameters[0], self.options, directory)
         environment.check(benchmark, first.command.text, first.environment)
-        # Before anything is built: a program that isn't there won't come from building.
-        command.check_program(first.command.words, directory, first.environment)
+        if first.command.words[0] in command.LAUNCHERS:
+            # Other programs may be what is built or installed now; launchers are not.
+            command.check_program(first.command.words, directory, first.environment)
         if benchmark.requirements_file is not None:
             requirements.install(directory / benchmark.requirements_file)
         if benchmark.pre_run_commands and self.options.pre_run:
@@ -102,6 +103,7 @@ class Suite:
             timeout=first.timeout,
         )
         if ended.exit_code or ended.timed_out:
+            _log_tail(benchmark.name, _read(folder / "stderr"))
             how = "ran too long" if ended.timed_out else f"failed ({ended.exit_code})"
             raise PreRunFailed(f"{benchmark.name}: the commands before it {how}; see {folder}.")
 
@@ -110,6 +112,7 @@ class Suite:
             logger.info("\tRunning variant: %r", result.variant_name)
         try:
             ready = prepare(benchmark, result.params, self.options, directory)
+            command.check_program(ready.command.words, directory, ready.environment)
             command.check_hosts(
                 ready.command.words,
                 files_are_there=self.options.no_code_sync or self.options.compile_only,
@@ -135,8 +138,7 @@ class Suite:
         errors = [error] if error else []
         if error:
             result.exitcode = ended.exit_code
-            tail = "\n\t".join(output.stderr.splitlines()[-_TAIL_LINES:])
-            logger.error("Last %d lines of stderr from %s:\n\t%s", _TAIL_LINES, ready.name, tail)
+            _log_tail(ready.name, output.stderr)
         errors += self._collect(ready, result, output, failed=bool(error))
         return errors
 
@@ -159,9 +161,9 @@ class Suite:
                     timeout=ready.timeout,
                     tick=progress.show,
                 )
-        except Stopped as stopped:
+        except Stopped:
             self._keep(result, [RunInterrupted(f"{ready.name} was interrupted.")])
-            raise stopped
+            raise
         return ended, _failure(ready, ended, folder)
 
     def _collect(
@@ -239,6 +241,11 @@ def _empty_result(benchmark: Benchmark, parameters: dict[str, str]) -> Result:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="backslashreplace")
+
+
+def _log_tail(name: str, stderr: str) -> None:
+    tail = "\n\t".join(stderr.splitlines()[-_TAIL_LINES:])
+    logger.error("Last %d lines of stderr from %s:\n\t%s", _TAIL_LINES, name, tail)
 
 
 def _failure(ready: Prepared, ended: process.Ended, folder: Path) -> SoftIPUError | None:
