@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import subprocess
 import sys
@@ -268,3 +269,9 @@ def test_commands_in_tests_fail_with_their_output(tmp_path):
     assert run("echo out; echo err >&2", suppress_warnings=True) == "out\n"
     with pytest.raises(subprocess.CalledProcessError, match="because of this"):
         run("echo because of this; exit 4")
+
+
+@pytest.mark.parametrize("name", ["notebook_logging", "parsing.simple_parsing_tools"])
+def test_modules_that_are_not_offered_say_so(name):
+    with pytest.raises(ImportError, match=f"SIPU-6063: examples_utils.{name} is not offered"):
+        importlib.import_module(f"examples_utils.{name}")
