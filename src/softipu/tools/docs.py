@@ -31,6 +31,8 @@ COMMANDS = (
     "softipu.tools.doctor:parser",
     "softipu.tools.dashboard.command:parser",
     "softipu.tools.cache:parser",
+    "softipu.bench.plot:parser",
+    "softipu.bench.runner.cli:parser",
 )
 
 

@@ -1,0 +1,1 @@
+"""The benchmark runner, under the name that programs import."""

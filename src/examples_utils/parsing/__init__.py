@@ -1,0 +1,5 @@
+"""Options from configuration files."""
+
+from .file_argparse import parse_yaml_config
+
+__all__ = ["parse_yaml_config"]

@@ -1,0 +1,1 @@
+"""Measuring: benchmarks, the runner for files of them, plots of their results."""

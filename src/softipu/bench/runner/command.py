@@ -1,0 +1,156 @@
+"""From a benchmark's `cmd` to the words that are executed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import BenchmarkInvalid, ProgramMissing, RunnerUnsupported
+from .variants import fill
+
+LAUNCHERS = ("poprun", "mpirun")
+_VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
+#: Options of poprun that ask for IPUs, which nobody needs to compile.
+_PARTITION_OPTIONS = ("--vipu-partition", "--vipu-server-host", "--vipu-server-port")
+_POPRUN_REMEDY = (
+    "Use a command without poprun (take `python3 SCRIPT ...` from the spec file's line), or put a "
+    "poprun on PATH."
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    text: str  #: as reported: placeholders filled, variables of the environment not
+    words: list[str]
+
+
+def build(
+    template: str,
+    parameters: Mapping[str, str],
+    directory: Path,
+    environment: Mapping[str, str],
+    *,
+    keep_wandb: bool = False,
+    compile_only: bool = False,
+) -> Command:
+    """The command of one variant, to be started in `directory` with `environment`."""
+    text = " ".join(fill(template, parameters).split())
+    text = _with_whole_script_path(text, directory)
+    if "--wandb" in text and (compile_only or not keep_wandb):
+        text = _rewritten(text, without_wandb)
+    if compile_only:
+        text = _rewritten(text, _without_partition) + " --compile-only"
+    words = _split(expand(text, environment))
+    if not words:
+        raise BenchmarkInvalid(f"The command {template!r} is empty once it is filled.")
+    return Command(text, words)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BenchmarkInvalid(f"The command {text!r} can't be split: {error}.") from None
+
+
+def _rewritten(text: str, change: Callable[[Sequence[str]], list[str]]) -> str:
+    return shlex.join(change(_split(text)))
+
+
+def _with_whole_script_path(text: str, directory: Path) -> str:
+    """The script behind `python` by its whole path, as launchers on other hosts need it."""
+    words = text.split(" ")
+    python = next((words.index(name) for name in ("python3", "python") if name in words), None)
+    if python is None:
+        return text
+    for at in range(python + 1, len(words)):
+        word = words[at]
+        if word in ("-m", "-c"):
+            return text
+        if not word.startswith("-"):
+            if not set(word) & set("\"'$\\"):
+                words[at] = str((directory / word).resolve())
+            return " ".join(words)
+    return text
+
+
+def without_wandb(words: Sequence[str]) -> list[str]:
+    """Without options that have `wandb` in their names, and without what these take."""
+    return _without(words, lambda option: "wandb" in option)
+
+
+def _without_partition(words: Sequence[str]) -> list[str]:
+    return _without(words, lambda option: option.startswith(_PARTITION_OPTIONS))
+
+
+def _without(words: Sequence[str], unwanted: Callable[[str], bool]) -> list[str]:
+    kept: list[str] = []
+    takes_next = False
+    for word in words:
+        is_option = word.startswith("-")
+        if takes_next and not is_option:
+            takes_next = False
+        elif is_option and unwanted(word.partition("=")[0]):
+            takes_next = "=" not in word
+        else:
+            takes_next = False
+            kept.append(word)
+    return kept
+
+
+def expand(text: str, environment: Mapping[str, str]) -> str:
+    """`$NAME` and `${NAME}` replaced by the environment's values; unknown ones stay."""
+
+    def value(match: re.Match[str]) -> str:
+        return environment.get(match[1].strip("{}"), match[0])
+
+    return _VARIABLE.sub(value, text)
+
+
+def variables(text: str) -> list[str]:
+    """Names of the environment that a command mentions."""
+    return list(dict.fromkeys(match[1].strip("{}") for match in _VARIABLE.finditer(text)))
+
+
+def check_program(words: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
+    """Raise ProgramMissing unless the command's first word can be started."""
+    program = words[0]
+    where = str(directory / program) if os.sep in program else program
+    if shutil.which(where, path=environment.get("PATH", os.defpath)) is None:
+        if program == "poprun":
+            raise ProgramMissing("There is no poprun on PATH.", remedy=_POPRUN_REMEDY)
+        raise ProgramMissing(f"There is no program {program!r}.")
+
+
+def check_hosts(words: Sequence[str], *, files_are_there: bool) -> None:
+    """Several hosts are a matter of poprun; copying files to them, the runner does not do."""
+    others = [host for host in _poprun_hosts(words) if host not in _own_names()]
+    if others and not files_are_there:
+        raise RunnerUnsupported(
+            f"The command runs on other hosts: {', '.join(others)}.",
+            cause="The runner does not copy code and environments to other hosts.",
+            remedy="Put the files there (or use a shared file system) and give --no-code-sync.",
+        )
+
+
+def _own_names() -> set[str]:
+    return {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
+
+
+def _poprun_hosts(words: Sequence[str]) -> list[str]:
+    if "poprun" not in map(os.path.basename, words):
+        return []
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if os.path.basename(word) in ("python", "python3"):
+            break
+        if name in ("-H", "--host"):
+            listed = value if equals else " ".join(words[at + 1 : at + 2])
+            return [host for host in listed.split(",") if host]
+    return []
