@@ -63,6 +63,12 @@ class Options:
     warmup_iterations: int = _option(
         2, "calls at the start that no figure counts; one call always counts", least=0
     )
+    settle: int = _option(
+        0,
+        "before all that: uncounted calls until softipu has chosen its fastest way to compute, for "
+        "at most so many seconds",
+        least=0,
+    )
     device_iterations: int = _option(
         1, "micro-batches per call and replica", least=1, aliases=["--device-iteration"]
     )
@@ -94,11 +100,13 @@ class Options:
     input_image_padding: bool = _option(False, "images with a fourth channel, of zeros")
     eight_bit_io: bool = _option(False, "images travel to the IPU as bytes and are converted there")
     normalization_location: str = _option("host", "where images are normalised", choices=LOCATIONS)
-    random_weights: bool = _option(False, "random weights: the same ones every time")
     weights: str | None = _option(
         None,
-        "file with weights: a PyTorch state dict or safetensors (without: random, and it says so)",
+        "file with weights: a PyTorch state dict or safetensors (default: random ones)",
         metavar="FILE",
+    )
+    random_weights: bool = _option(
+        False, "random weights, the same ones every time; without --weights they are random too"
     )
     model_cache_path: str | None = _option(
         None, "directory where compiled models are kept for the next time", metavar="DIR"
@@ -115,7 +123,7 @@ class Options:
         least=0,
     )  # fmt: skip
     dataloader_rebatch_size: int | None = _option(
-        None, "samples that a loading process hands over at a time (default: a whole batch)",
+        None, "load ahead, so many samples at a time (default: a whole batch, when it is needed)",
         least=1,
     )  # fmt: skip
     compile_only: bool = _option(False, "compile, for IPUs that needn't be there, and stop")
@@ -179,9 +187,12 @@ def checked(options: Options) -> Options:
             cause="Bytes have to become numbers that layers can use, on the IPU.",
             remedy="Use --normalization-location ipu, or leave out --eight-bit-io.",
         )
-    if options.weights is not None and options.random_weights:
+    piece = options.dataloader_rebatch_size
+    if piece is not None and options.batch_size % piece:
         raise UnfitBenchOption(
-            "weights and random_weights exclude each other.", remedy="Leave out one of them."
+            f"A batch of {options.batch_size} samples is not divisible into pieces of {piece}.",
+            cause="A call takes micro-batch size x device iterations x replicas samples.",
+            remedy=f"Choose a --dataloader-rebatch-size that divides {options.batch_size}.",
         )
     if options.data_path is not None and options.data != "real":
         raise UnfitBenchOption(
