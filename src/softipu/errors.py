@@ -727,4 +727,7 @@ class BenchPackageMissing(SoftIPUError):
 class HarnessRefused(SoftIPUError):
     code = 6011
     cause = "PopTorch refused the model, the options or the data that the harness gave it."
-    remedy = "Change the option that the message speaks of; docs/poptorch.md explains them."
+    remedy = (
+        "Change the option that the message speaks of; for more IPUs, set SOFTIPU_SYSTEM to a "
+        "larger system (for example bow-pod64)."
+    )

@@ -172,7 +172,7 @@ def check_model(name: str) -> str:
     if name not in MODELS:
         raise UnknownModel(
             f"There is no model {name!r}.",
-            remedy=f"{nearest(name, MODELS)}Models: {', '.join(MODELS)}.",
+            remedy=f"{nearest(str(name), MODELS)}Models: {', '.join(MODELS)}.",
         )
     return name
 

@@ -96,8 +96,18 @@ def _known_model(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "softipu bench run") -> int:
+    options, as_json = parse(sys.argv[1:] if argv is None else argv, prog)
+    import poptorch
+
+    try:
+        return _work(options, as_json)
+    except poptorch.Error as error:
+        raise _refusal(error) from error
+
+
+def parse(words: Sequence[str], prog: str = "softipu bench run") -> tuple[Options, bool]:
+    """The options that a command line means, and whether it asks for JSON."""
     arguments = parser(prog)
-    words = list(sys.argv[1:] if argv is None else argv)
     found = arguments.parse_args(words)
     if found.config is not None:
         file = found.config_file or configs.FILE
@@ -106,13 +116,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "softipu bench run") -> 
         found = arguments.parse_args(words)
     elif found.config_file is not None:
         arguments.error("--config-file needs a --config from it")
-    options = _options(found)
-    import poptorch
-
-    try:
-        return _work(options, found.json)
-    except poptorch.Error as error:
-        raise _refusal(error) from error
+    return _options(found), found.json
 
 
 def _refusal(error: Any) -> SoftIPUError:

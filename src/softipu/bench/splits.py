@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 from torch import nn
@@ -9,7 +10,8 @@ from torch import nn
 import poptorch
 
 from ..errors import NoSuchLayer
-from .options import nearest
+
+_SIMILAR = 0.5
 
 
 def begin_stages(model: nn.Module, names: Sequence[str]) -> None:
@@ -36,8 +38,20 @@ def _resolved(model: nn.Module, names: Sequence[str]) -> list[str]:
 
 
 def _unknown(model: nn.Module, name: str, paths: Sequence[str]) -> NoSuchLayer:
-    hint = nearest(name, [path.replace(".", "/") for path in paths])
+    close = _nearest(name, [path.replace(".", "/") for path in paths])
+    hint = f"Did you mean {close}? " if close else ""
     parts = ", ".join(path for path, _ in model.named_children())
     return NoSuchLayer(
         f"The model has no layer {name!r}.", remedy=f"{hint}The model's parts: {parts}."
     )
+
+
+def _nearest(name: str, paths: Sequence[str]) -> str | None:
+    """The most similar name, among those in the same part of the model if that exists."""
+    part = name.partition("/")[0] + "/"
+    near = [path for path in paths if path.startswith(part)] or paths
+    score, _, found = max(
+        (difflib.SequenceMatcher(None, name, path).ratio(), -number, path)
+        for number, path in enumerate(near)
+    )
+    return found if score >= _SIMILAR else None

@@ -59,7 +59,9 @@ def _read(path: str) -> Any:
             return safetensors.torch.load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise WeightsUnusable(f"The weights in {path} can't be read: {error.strerror}.") from error
+        raise WeightsUnusable(
+            f"The weights in {path} can't be read: {error.strerror or error}."
+        ) from error
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise WeightsUnusable(f"{path} is no file of weights.") from error
     except Exception as error:
