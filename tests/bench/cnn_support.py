@@ -21,6 +21,12 @@ THROUGHPUT = re.compile(
 LATENCY = re.compile(r"^\tlatency avg: (\S+) ms \(mean\) \(min: (\S+), max: (\S+)\)$", re.M)
 
 
+@pytest.fixture
+def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are computed in one way only: for tests that are not about which is fastest."""
+    monkeypatch.setenv("SOFTIPU_DETERMINISTIC", "1")
+
+
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """What a run prints that must succeed."""
     status = cli.guarded(run.main, words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cnn_support import figures
+from cnn_support import figures, one_way  # noqa: F401 - a fixture
 
 from softipu.bench import configs
 

@@ -12,7 +12,16 @@ import sys
 import termios
 
 import pytest
-from cnn_support import FOLDER, LATENCY, SMALL, THROUGHPUT, environment, figures, printed
+from cnn_support import (
+    FOLDER,
+    LATENCY,
+    SMALL,
+    THROUGHPUT,
+    environment,
+    figures,
+    one_way,  # noqa: F401 - a fixture
+    printed,
+)
 
 from softipu.bench.figures import Call, Result, lines, summary
 from softipu.bench.options import Options

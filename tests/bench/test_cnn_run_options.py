@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cnn_support import LATENCY, SMALL, THROUGHPUT, figures, printed, refused
+from cnn_support import LATENCY, SMALL, THROUGHPUT, figures, one_way, printed, refused  # noqa: F401 - a fixture
 
 from poptorch import _compiler
 from softipu.bench import harness, models, run

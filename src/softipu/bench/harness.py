@@ -80,7 +80,7 @@ def measure(options: Options, progress: Callable[[Call], None] = lambda _call: N
         for batch in batches:
             if not calls:
                 compile_seconds = _seconds(partial(executor.compile, batch))
-                _settle(executor, batch, options.settle)
+                settle(executor, batch, options.settle)
             start = time.perf_counter()
             output = executor(batch)
             seconds = time.perf_counter() - start
@@ -91,7 +91,8 @@ def measure(options: Options, progress: Callable[[Call], None] = lambda _call: N
     return Result(options, str(output.dtype), replace(host, settled=found))
 
 
-def _settle(executor: poptorch.PoplarExecutor, batch: torch.Tensor, limit: int) -> None:
+def settle(executor: poptorch.PoplarExecutor, batch: torch.Tensor, limit: float) -> None:
+    """Call until the engine has chosen how to compute, for at most so many seconds."""
     end = time.perf_counter() + limit
     while time.perf_counter() < end and not settled(executor):
         executor(batch)
