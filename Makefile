@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# First, and by its exact version: any other request may bring gigabytes of CUDA libraries.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch,tensorflow,paddle]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch,tensorflow,paddle,bench]'
 	# Headers only: what the package asks for besides would be gigabytes of SYCL.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps onednn-devel
 	touch $@
@@ -37,6 +37,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.keras_fit --first
 	$(BIN)/python -m benchmarks.paddle_inference
 	$(BIN)/python -m benchmarks.paddle_plugin
+	$(BIN)/python -m benchmarks.cnn_harness
 
 # The Paddle plugin, built against the environment's Paddle and installed beside it.
 plugin: $(STAMP)

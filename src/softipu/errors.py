@@ -661,6 +661,78 @@ class PluginCollective(SoftIPUError):
     remedy = "Look at the output of the other processes, and at `df /dev/shm`."
 
 
+# --- 60xx: the CNN benchmark harness ---------------------------------------------------------
+
+
+class UnknownModel(SoftIPUError):
+    code = 6001
+    cause = "The harness has no model of that name."
+    remedy = "`softipu bench run --help` lists the models."
+
+
+class UnknownConfig(SoftIPUError):
+    code = 6002
+    cause = "The file of configurations has none of that name."
+    remedy = "`softipu bench run --help` lists the configurations."
+
+
+class ConfigFileUnusable(SoftIPUError):
+    code = 6003
+    cause = "Configurations are a YAML mapping from names to options of `softipu bench run`."
+    remedy = "Correct the file; src/softipu/bench/configs.yml is an example."
+
+
+class UnfitBenchOption(SoftIPUError):
+    code = 6004
+    cause = "An option of the harness has a value of the wrong type or range, or excludes another."
+    remedy = "`softipu bench run --help` says what each option takes."
+
+
+class NoSuchLayer(SoftIPUError):
+    code = 6005
+    cause = "Pipelines are split at layers, named by their path in the model, in the model's order."
+    remedy = "Name layers as `model.named_modules()` does, with / or . between the parts."
+
+
+class GroupsUneven(SoftIPUError):
+    code = 6006
+    cause = "Channels are divided into groups of one size."
+    remedy = "Choose another --norm-num-groups or --efficientnet-group-dim."
+
+
+class WeightsUnusable(SoftIPUError):
+    code = 6007
+    cause = "The file holds no state dict, or that of another model."
+    remedy = "Save it with `torch.save(model.state_dict(), FILE)`, from the same model and options."
+
+
+class ImagesMissing(SoftIPUError):
+    code = 6008
+    cause = "The folder does not exist, or there is no image in it or in its subfolders."
+    remedy = "Name a folder with images in --data-path, or use --data generated."
+
+
+class ImageUnreadable(SoftIPUError):
+    code = 6009
+    cause = "The file is damaged, or no image, or may not be read."
+    remedy = "Remove or replace the file."
+
+
+class BenchPackageMissing(SoftIPUError):
+    code = 6010
+    cause = "The CNN harness needs packages that softipu's other parts do without."
+    remedy = "`pip install 'softipu[torch,bench]'`."
+
+
+class HarnessRefused(SoftIPUError):
+    code = 6011
+    cause = "PopTorch refused the model, the options or the data that the harness gave it."
+    remedy = (
+        "Change the option that the message speaks of; for more IPUs, set SOFTIPU_SYSTEM to a "
+        "larger system (for example bow-pod64)."
+    )
+
+
 # --- 6050–6099: the benchmark runner -------------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ COMMANDS = (
     "softipu.tools.dashboard.command:parser",
     "softipu.tools.cache:parser",
     "softipu.bench.plot:parser",
+    "softipu.bench.run:parser",
     "softipu.bench.runner.cli:parser",
 )
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "doctor": ("softipu.tools.doctor", "check this installation; --zip for a bug report"),
     "dashboard": ("softipu.tools.dashboard.command", "live web page of all IPUs"),
     "cache": ("softipu.tools.cache", "what a cache of compiled models holds; clean it up"),
+    "bench": ("softipu.bench.cli", "measure: CNN inference, throughput and latency"),
 }
 
 

@@ -1,0 +1,145 @@
+"""From options to a running model and its figures: PopTorch's options, the executor, the calls."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import poptorch
+
+from .. import settings as environment
+from ..errors import OutputFailed, UnfitBenchOption
+from .data import batch_of_noise, loader
+from .figures import Call, Result, summary
+from .models import build_model
+from .options import Options, checked
+
+
+def poptorch_options(options: Options) -> poptorch.Options:
+    """What the options of the harness mean to PopTorch."""
+    try:
+        return _poptorch_options(checked(options))
+    except (AssertionError, ValueError) as error:  # How PopTorch refuses values.
+        raise UnfitBenchOption(str(error)) from error
+
+
+def _poptorch_options(options: Options) -> poptorch.Options:
+    result = poptorch.Options()
+    result.replicationFactor(options.replicas)
+    result.deviceIterations(options.device_iterations)
+    # Three stages are fine, though IPUs come in groups of two, four, eight ...
+    result.autoRoundNumIPUs(True)
+    if options.model_cache_path is not None:
+        result.enableExecutableCaching(options.model_cache_path)
+    if options.data == "synthetic":
+        result.enableSyntheticData(True)
+    result.Precision.setPartialsType(torch.float16 if options.half_partial else torch.float32)
+    popart: Any = result._Popart
+    popart.set("groupNormStridedChannelGrouping", options.enable_fast_groupnorm)
+    target = {"opt.internalExchangeOptimisationTarget": options.exchange_memory_target}
+    popart.set("engineOptions", target)
+    if options.num_io_tiles > 0:
+        # Pipelines fill the time of I/O with other stages; overlap within a stage excludes them.
+        result.setExecutionStrategy(poptorch.ShardedExecution())
+        popart.set("defaultPrefetchBufferingDepth", 3)
+        result.TensorLocations.numIOTiles(options.num_io_tiles)
+    if options.compile_only:
+        result.useOfflineIpuTarget(options.offline_target_ipu_version)
+    return result
+
+
+def inference_executor(
+    options: Options, settings: poptorch.Options | None = None
+) -> tuple[poptorch.PoplarExecutor, torch.Tensor]:
+    """The model as an executor that isn't compiled yet, and a host batch to call it with.
+
+    `settings` replaces the PopTorch options that `poptorch_options` would make."""
+    return _executor(options, settings or poptorch_options(options)), batch_of_noise(options)
+
+
+def compile_only(options: Options) -> float:
+    """Compile without attaching to an IPU; seconds that it took. A cache keeps the result."""
+    executor, batch = inference_executor(options)
+    return _seconds(lambda: executor.compile(batch))
+
+
+def measure(options: Options, progress: Callable[[Call], None] = lambda _call: None) -> Result:
+    """Call the model as often as the options ask for; `progress` hears of each call."""
+    settings = poptorch_options(options)
+    batches = loader(options, settings)
+    with _attached(options, settings) as executor:
+        compile_seconds = 0.0
+        calls: list[Call] = []
+        for batch in batches:
+            if not calls:
+                compile_seconds = _seconds(partial(executor.compile, batch))
+                settle(executor, batch, options.settle)
+            start = time.perf_counter()
+            output = executor(batch)
+            seconds = time.perf_counter() - start
+            calls.append(Call(len(batch), seconds, executor.getLatency()))
+            progress(calls[-1])
+        found = settled(executor)
+    host = summary(calls, options, environment.get("SOFTIPU_BACKEND"), compile_seconds)
+    return Result(options, str(output.dtype), replace(host, settled=found))
+
+
+def settle(executor: poptorch.PoplarExecutor, batch: torch.Tensor, limit: float) -> None:
+    """Call until the engine has chosen how to compute, for at most so many seconds."""
+    end = time.perf_counter() + limit
+    while time.perf_counter() < end and not settled(executor):
+        executor(batch)
+
+
+def settled(executor: poptorch.PoplarExecutor) -> bool:
+    """Whether the engine has tried all its ways to compute this model and kept the fastest."""
+    executable = executor._executable
+    runner = None if executable is None else executable._runner
+    return runner is not None and runner.tuner.settled
+
+
+def trace(options: Options, folder: Path) -> Path:
+    """The file with a PyTorch profiler trace of one call, after the calls that don't count."""
+    settings = poptorch_options(options)
+    batch = next(iter(loader(options, settings)))
+    with _attached(options, settings) as executor:
+        for _ in range(1 + options.warmup_iterations):
+            executor(batch)
+        with torch.profiler.profile() as profiler:
+            executor(batch)
+    file = folder / f"{options.model}_bs{options.micro_batch_size}_trace.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except OSError as error:
+        raise OutputFailed(f"The trace can't be written to {file}: {error.strerror}.") from error
+    profiler.export_chrome_trace(str(file))
+    return file
+
+
+def _executor(options: Options, settings: poptorch.Options) -> poptorch.PoplarExecutor:
+    return poptorch.inferenceModel(build_model(options), settings)
+
+
+@contextlib.contextmanager
+def _attached(options: Options, settings: poptorch.Options) -> Iterator[poptorch.PoplarExecutor]:
+    """An executor that gives its IPUs back at the end, whatever happens."""
+    executor = _executor(options, settings)
+    try:
+        yield executor
+    finally:
+        if executor.isCompiled():
+            executor.destroy()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,179 @@
+"""`softipu bench run`, also as `run_benchmark.py`: the command line of the CNN harness."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import settings
+from ..errors import HarnessRefused, InvalidSetting, SoftIPUError
+from ..tools import cli
+from . import configs
+from .options import FIELDS, Options, check_model, checked, nearest, spelling
+
+EPILOG = """\
+Throughput and latency are this host's, of which docs/measuring.md says more. A configuration sets
+options; those on the command line win, and --no-X takes back a flag X."""
+
+
+def parser(prog: str = "softipu bench run") -> cli.Parser:
+    result = cli.Parser(
+        prog=prog,
+        usage="%(prog)s [--config NAME] [OPTIONS]",
+        description="Image classification inference on the software IPU: throughput and latency.",
+        epilog=EPILOG,
+    )
+    add = result.add_argument
+    add("--config", metavar="NAME", help="configuration to start from: " + _config_names())
+    add("--config-file", metavar="FILE", help="where configurations are (default: softipu's own)")
+    add("-j", "--json", action="store_true", help="print the result as JSON")
+    excluding = result.add_mutually_exclusive_group()
+    for name, field in FIELDS.items():
+        group = excluding if name in ("weights", "random_weights") else result
+        group.add_argument(*_flags(name, field), **_rules(name, field))
+    return result
+
+
+def _config_names() -> str:
+    try:
+        return ", ".join(configs.names())
+    except SoftIPUError:  # Help must not need the extra's YAML reader.
+        return "see configs.yml"
+
+
+def _flags(name: str, field: dataclasses.Field[Any]) -> list[str]:
+    return [spelling(name), *field.metadata.get("aliases", ())]
+
+
+def _rules(name: str, field: dataclasses.Field[Any]) -> dict[str, Any]:
+    """What argparse has to know about an option."""
+    rules = field.metadata
+    found: dict[str, Any] = {"dest": name, "default": field.default, "help": _help(field)}
+    if field.default is False:
+        return found | {"action": argparse.BooleanOptionalAction}
+    if "choices" in rules:
+        return found | {"choices": rules["choices"]}
+    if "several" in rules:
+        return found | {"nargs": "+", "metavar": rules["metavar"]}
+    if "least" in rules:
+        return found | {"type": _number_from(rules["least"]), "metavar": "N"}
+    if "metavar" in rules:
+        return found | {"type": _known_model if name == "model" else str, **_metavar(rules)}
+    return found | {"type": float, "metavar": "X"}
+
+
+def _metavar(rules: Any) -> dict[str, str]:
+    return {"metavar": rules["metavar"]}
+
+
+def _help(field: dataclasses.Field[Any]) -> str:
+    meaning: str = field.metadata["meaning"]
+    silent = field.default in (None, False, ()) or "default" in meaning
+    return meaning if silent else f"{meaning} (default: {field.default})"
+
+
+def _number_from(least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        number = cli.whole_number(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return number
+
+    return whole
+
+
+def _known_model(text: str) -> str:
+    try:
+        return check_model(text)
+    except SoftIPUError as error:
+        raise argparse.ArgumentTypeError(f"{error.what} {error.remedy}".rstrip(".")) from None
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "softipu bench run") -> int:
+    options, as_json = parse(sys.argv[1:] if argv is None else argv, prog)
+    import poptorch
+
+    try:
+        return _work(options, as_json)
+    except poptorch.Error as error:
+        raise _refusal(error) from error
+
+
+def parse(words: Sequence[str], prog: str = "softipu bench run") -> tuple[Options, bool]:
+    """The options that a command line means, and whether it asks for JSON."""
+    arguments = parser(prog)
+    found = arguments.parse_args(words)
+    if found.config is not None:
+        file = found.config_file or configs.FILE
+        _check_config(arguments, found.config, file)
+        arguments.set_defaults(**configs.load(found.config, file))
+        found = arguments.parse_args(words)
+    elif found.config_file is not None:
+        arguments.error("--config-file needs a --config from it")
+    return _options(found), found.json
+
+
+def _refusal(error: Any) -> SoftIPUError:
+    """PopTorch's error as one of ours, with its own cause and way out where it names them."""
+    named = re.search(r"\n  Cause: (.*)\n  Way out: (.*)\n  \(SIPU-\d+\)", str(error))
+    cause, remedy = named.groups() if named else (None, None)
+    return HarnessRefused(error.message, cause=cause, remedy=remedy)
+
+
+def _check_config(arguments: cli.Parser, name: str, file: str | Path) -> None:
+    known = configs.names(file)
+    if name not in known:
+        hint = nearest(name, known)
+        arguments.error(f"there is no configuration {name!r}. {hint}Known: {', '.join(known)}")
+
+
+def _options(found: argparse.Namespace) -> Options:
+    values = {name: getattr(found, name) for name in FIELDS}
+    values["pipeline_splits"] = tuple(values["pipeline_splits"])
+    if values["eight_bit_io"] and values["normalization_location"] == "host":
+        print("Eight-bit images are normalised on the IPU, not on the host.", file=sys.stderr)
+        values["normalization_location"] = "ipu"
+    return checked(Options(**values))
+
+
+def _work(options: Options, as_json: bool) -> int:
+    from . import figures, harness, progress
+
+    notes = sys.stderr if as_json else sys.stdout
+    if options.weights is None and not options.random_weights:
+        print("Weights are random: --weights FILE loads others.", file=notes)
+    if options.compile_only:
+        seconds = harness.compile_only(options)
+        print(f"Graph compilation complete in {seconds:.1f} s, --compile-only was set: exiting.")
+    elif options.profile:
+        print(f"Profile written to {harness.trace(options, _profile_folder())}")
+    else:
+        with progress.shown(options.iterations, notes) as advance:
+            result = harness.measure(options, advance)
+        if as_json:
+            print(json.dumps(figures.as_json(result), indent=2))
+        else:
+            print("\n".join(figures.lines(result)))
+    return 0
+
+
+def _profile_folder() -> Path:
+    """Where profiles go: our variable, then the one that IPU tools use, then ./profile."""
+    ours = settings.get("SOFTIPU_PROFILE_DIR")
+    if ours is not None:
+        return Path(ours)
+    text = settings.get("POPLAR_ENGINE_OPTIONS")
+    try:
+        engine = json.loads(text or "{}")
+    except ValueError as error:
+        raise InvalidSetting(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}.") from error
+    return Path(engine.get("autoReport.directory", "profile"))
+
+
+entry = cli.run(main)

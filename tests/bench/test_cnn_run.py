@@ -1,0 +1,127 @@
+"""The CNN harness as a process: the lines it prints, its progress bar; and its arithmetic."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from cnn_support import (
+    FOLDER,
+    LATENCY,
+    SMALL,
+    THROUGHPUT,
+    environment,
+    figures,
+    one_way,  # noqa: F401 - a fixture
+    printed,
+)
+
+from softipu.bench.figures import Call, Result, lines, summary
+from softipu.bench.options import Options
+
+pytestmark = pytest.mark.usefixtures("one_way")
+
+# --- as a process -----------------------------------------------------------------------------
+
+
+def test_the_script_prints_the_known_lines() -> None:
+    words = "--config resnet50 --data generated --iterations 3 --device-iterations 1"
+    done = subprocess.run(
+        [sys.executable, "run_benchmark.py", *words.split(), "--micro-batch-size", "4"],
+        cwd=FOLDER, capture_output=True, text=True,
+        env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^Throughput: \S+ imgs/sec; Latency range: ", done.stdout, re.M)) == 3
+    assert "resnet50 results:" in done.stdout
+    assert (
+        "\tmicro_batch_size: 4\n\tdata_mode: generated\n\tdata_type: torch.float16\n" in done.stdout
+    )
+    assert THROUGHPUT.search(done.stdout)
+    assert LATENCY.search(done.stdout)
+    # What specifications of benchmarks search for.
+    assert re.search(r"throughput: *(.*?) samples\/sec", done.stdout)
+    assert re.search(r"latency avg: *(.*?) ms", done.stdout)
+
+
+def test_a_terminal_shows_a_progress_bar() -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "run_benchmark.py", *SMALL, "--iterations", "2"], cwd=FOLDER,
+        stdout=subprocess.PIPE, stderr=slave, text=True, env=environment(),
+    )  # fmt: skip
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # The other end is closed.
+            break
+        if not part:
+            break
+        shown += part
+    os.close(master)
+    out, _ = process.communicate()
+    assert process.returncode == 0, shown
+    assert re.search(rb"2/2 \[.*call.*imgs/sec", shown)
+    assert "imgs/sec" not in out
+    assert THROUGHPUT.search(out)
+
+
+def test_figures_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, *SMALL, "--iterations", "4", "--warmup-iterations", "1")
+    found = THROUGHPUT.search(text)
+    assert found is not None
+    mean, low, high, deviation = map(float, found.groups())
+    assert 0 < low <= mean <= high
+    assert deviation <= high - low
+    late = LATENCY.search(text)
+    assert late is not None
+    avg, low, high = map(float, late.groups())
+    assert 0 < low <= avg <= high
+    assert "this host (cpu), 3 calls" in text
+    assert "IPU's" not in text
+
+
+def test_json_has_the_hosts_figures_and_no_modelled_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = figures(capsys, *SMALL, "--iterations", "1", "--micro-batch-size", "2")
+    assert (found["model"], found["data_type"], found["num_ipus"]) == (
+        "resnet18",
+        "torch.float32",
+        1,
+    )
+    assert found["options"]["micro_batch_size"] == 2
+    assert found["host"]["calls"] == 1
+    assert found["host"]["throughput"]["mean"] > 0
+    assert found["host"]["latency"]["avg"] > 0
+    assert "ipu" not in found
+
+
+# --- the arithmetic ---------------------------------------------------------------------------
+
+
+def test_warm_up_calls_do_not_count_but_one_call_always_does() -> None:
+    calls = [Call(8, seconds, (0.1, seconds, 0.2)) for seconds in (4.0, 2.0, 1.0, 2.0)]
+    found = summary(calls, Options(warmup_iterations=2), "cpu", 0.0)
+    assert (found.calls, found.warmup_calls) == (2, 2)
+    speed = found.throughput
+    assert (speed.mean, speed.min, speed.max, speed.std) == (6.0, 4.0, 8.0, 2.0)
+    assert found.latency is not None
+    assert (found.latency.min, found.latency.max) == (100.0, 2000.0)
+    assert found.latency.avg == pytest.approx(200)
+    assert summary(calls[:1], Options(warmup_iterations=2), "cpu", 0.0).throughput.mean == 2.0
+
+
+def test_a_result_that_has_not_settled_says_so() -> None:
+    host = summary([Call(1, 1.0, (1.0, 1.0, 1.0))], Options(), "cpu", 0.0)
+    assert any("--settle" in line for line in lines(Result(Options(), "torch.float16", host)))
