@@ -31,6 +31,8 @@ COMMANDS = (
     "softipu.tools.doctor:parser",
     "softipu.tools.dashboard.command:parser",
     "softipu.tools.cache:parser",
+    "softipu.serve.command:parser",
+    "softipu.serve.export_command:parser",
 )
 
 
