@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from softipu import executable
 from softipu.errors import ExecutableForeign, ExecutableVersion, NotServable
@@ -31,6 +31,9 @@ from .options import Options
 
 #: Each size that runs prepares weights of its own, so only a few smaller ones are offered.
 _SMALLER_SIZES = (16, 4, 1)
+_ATEN = torch.ops.aten
+#: What capture puts between a tensor and the output that it is.
+_SAME_VALUE = (_ATEN.detach.default, _ATEN.alias.default, _ATEN.clone.default)
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,8 @@ def output_names(micro: GraphModule, tensor_names: dict[str, str], count: int) -
     result: list[str] = []
     seen: Counter[str] = Counter()
     for index, node in enumerate(returned[:count]):
+        while isinstance(node, Node) and node.name not in name_of and node.target in _SAME_VALUE:
+            node = node.args[0]
         name = name_of.get(getattr(node, "name", ""), f"output_{index}")
         result.append(f"{name}/{seen[name]}" if seen[name] else name)
         seen[name] += 1

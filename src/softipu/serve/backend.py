@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import SoftIPUError
+from .binding import read_files, read_parameters
 from .records import Instance, Record, own_shared_memory
 
 
@@ -39,12 +40,15 @@ class PoplarModel:
             raise triton.TritonModelException(f"{args['model_name']}: {found}") from None
 
     def _load(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        folder = Path(args["model_repository"]) / args["model_version"]
+        # Before torch, which takes seconds: most bad entries are seen at once.
+        read_parameters(config)
+        read_files(folder)
         import torch
 
         from .served_model import ServedModel
 
-        config = json.loads(args["model_config"])
-        folder = Path(args["model_repository"]) / args["model_version"]
         model = ServedModel(folder, config)
         self._model = model
         count = sum(int(group.get("count", 1)) for group in config.get("instance_group", [])) or 1

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import executable
 from ..errors import ConfigMismatch, ModelFileMissing, NameMapInvalid
 from .types import TORCH_NAMES, triton_name
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NAME_MAP = "name_map.json"
 EXECUTABLE = "executable.popef"
+PARAMETERS = ("synchronous_execution", "timeout_ns", "threads")
 #: Names that PopART gives to tensors; graphs of softipu have others for the same tensors.
 _POPART_OUTPUT = re.compile(r".*:\d+(/\d+)?")
 _LARGEST_MAP = 1 << 20
@@ -46,6 +48,16 @@ class Binding:
     notes: tuple[str, ...] = ()
 
 
+def read_files(folder: Path) -> tuple[Path, dict[str, str]]:
+    """The executable's path and the names, after a look at both that needs no framework."""
+    path = folder / EXECUTABLE
+    if not path.is_file():
+        raise ModelFileMissing(f"{path} is missing.")
+    names = read_name_map(folder / NAME_MAP)
+    executable.read(path).close()
+    return path, names
+
+
 def read_name_map(path: Path) -> dict[str, str]:
     """The names of the executable -> those of the configuration."""
     try:
@@ -64,6 +76,22 @@ def read_name_map(path: Path) -> dict[str, str]:
     if len(set(body.values())) != len(body):
         raise NameMapInvalid(f"{path} maps two tensors to the same name.")
     return body
+
+
+def read_parameters(config: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of a configuration; those that we know are whole numbers."""
+    given = {
+        str(key): str(value.get("string_value", ""))
+        for key, value in (config.get("parameters") or {}).items()
+    }
+    for name in PARAMETERS:
+        if name in given and not (given[name].isascii() and given[name].isdigit()):
+            raise ConfigMismatch(
+                f"config.pbtxt gives the parameter {name} the value {given[name]!r}.",
+                cause="It is a whole number, written as a string_value.",
+                remedy="Correct it, or leave the parameter out.",
+            )
+    return given
 
 
 def bind(

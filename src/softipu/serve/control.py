@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,8 @@ from ..errors import ModelControlFailed
 
 #: Guards the repository's API, by a secret of this process, where users did not ask for it.
 KEY_HEADER = "softipu-control-key"
+#: Where the server begins to list places in Python code.
+_AT = "\n\nAt:"
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,12 @@ class ModelState:
     @property
     def ready(self) -> bool:
         return self.state == "READY"
+
+
+def readable(model: str, reason: str) -> str:
+    """A reason without the places in our code and the classes that it came through."""
+    first = reason.partition(_AT)[0].strip()
+    return re.sub(rf"^Internal: TritonModelException: (?:{re.escape(model)}: )?", "", first)
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,10 @@ class Control:
         body = self._checked("POST", "/v2/repository/index", {})
         return [
             ModelState(
-                row["name"], row.get("version", ""), row.get("state", ""), row.get("reason", "")
+                row["name"],
+                row.get("version", ""),
+                row.get("state", ""),
+                readable(row["name"], row.get("reason", "")),
             )
             for row in body
         ]
@@ -75,7 +87,7 @@ class Control:
             ) from None
         if status != 200:
             said = answer.get("error", answer) if isinstance(answer, dict) else answer
-            raise ModelControlFailed(f"{path}: {said}")
+            raise ModelControlFailed(f"{path}: {str(said).partition(_AT)[0].strip()}")
         return answer
 
     def _ask(

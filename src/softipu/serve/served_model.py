@@ -15,8 +15,8 @@ import torch
 from poptorch._served import ServedExecutable
 from softipu import SDK_VERSION
 
-from ..errors import ConfigMismatch, ModelFileMissing, RequestRefused, SoftIPUError
-from .binding import EXECUTABLE, NAME_MAP, bind, read_name_map
+from ..errors import RequestRefused, SoftIPUError
+from .binding import bind, read_files, read_parameters
 from .types import TORCH_NAMES
 
 #: One request: a tensor per input, in the binding's order.
@@ -24,18 +24,13 @@ Request = Sequence[torch.Tensor]
 #: What becomes of it: a tensor per output, or what is wrong with it.
 Answer = list[torch.Tensor] | SoftIPUError
 
-_KNOWN_PARAMETERS = ("synchronous_execution", "timeout_ns", "threads")
-
 
 class ServedModel:
     """The version of a model in one directory, on IPUs from `start` to `stop`."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        self.parameters = _parameters(config)
-        path = folder / EXECUTABLE
-        if not path.is_file():
-            raise ModelFileMissing(f"{path} is missing.")
-        names = read_name_map(folder / NAME_MAP)
+        self.parameters = read_parameters(config)
+        path, names = read_files(folder)
         self.executable = ServedExecutable(path, SDK_VERSION)
         self.binding = bind(config, names, self.executable.inputs, self.executable.outputs)
         self._dtypes = [getattr(torch, TORCH_NAMES[b.data_type]) for b in self.binding.outputs]
@@ -109,18 +104,3 @@ class ServedModel:
     def _shown(self, index: int, output: torch.Tensor) -> torch.Tensor:
         dims = self.binding.outputs[index].dims
         return output.reshape(output.shape[0], *dims).to(self._dtypes[index]).contiguous()
-
-
-def _parameters(config: Mapping[str, Any]) -> dict[str, str]:
-    given = {
-        str(key): str(value.get("string_value", ""))
-        for key, value in (config.get("parameters") or {}).items()
-    }
-    for name in _KNOWN_PARAMETERS:
-        if name in given and not (given[name].isascii() and given[name].isdigit()):
-            raise ConfigMismatch(
-                f"config.pbtxt gives the parameter {name} the value {given[name]!r}.",
-                cause="It is a whole number, written as a string_value.",
-                remedy="Correct it, or leave the parameter out.",
-            )
-    return given

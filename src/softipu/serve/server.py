@@ -7,6 +7,7 @@ being loaded again; where the user did not ask for that mode, a secret key locks
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import secrets
@@ -17,7 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -32,6 +33,7 @@ _LAST_LINES = 15
 _POLL_SECONDS = 0.1
 #: How long a server may take to end once nothing of it works any more.
 _GRACE_SECONDS = 3.0
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Server:
         self.instances = self._folder / "instances"
         self.instances.mkdir()
         self._log = _log(settings.log_file, self._folder)
+        self._log_start = self._log.tell()
         try:
             backends = assemble(found, self._folder / "backends", self.instances)
             self._process = subprocess.Popen(
@@ -110,6 +113,7 @@ class Server:
                 env=found.environment(),
                 # Ctrl-C is for us: we tell the server, once, and wait for what is under way.
                 start_new_session=True,
+                preexec_fn=_dies_with_parent(),
             )
         except BaseException:
             self._clean()
@@ -167,10 +171,12 @@ class Server:
         self.check()  # another server may have taken the port and answered in its place
 
     def last_lines(self) -> str:
-        self._log.flush()
+        """How the server's log ends; tables left out, wrong options from its beginning."""
         with open(self._log.name, errors="replace") as file:
-            file.seek(max(0, os.path.getsize(self._log.name) - 16_000))
+            file.seek(self._log_start)
             lines = [line.rstrip() for line in file if line.strip() and line[0] not in "|+"]
+        if lines and "option" in lines[0]:
+            return f"  {lines[0]}"
         return "\n".join(f"  {line[:300]}" for line in lines[-_LAST_LINES:])
 
     def revive(self) -> list[str]:
@@ -212,23 +218,40 @@ class Server:
     def _clean(self) -> None:
         process = getattr(self, "_process", None)
         if process is not None:
-            orphans = _children(process.pid) if process.poll() is None else []
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            process.kill()
             process.wait()
-            for child in orphans:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
+        self._end_instances()
         self._log.close()
         for path in _SHARED_MEMORY.glob(f"{self._region}*"):
             path.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end_instances(self) -> None:
+        """Backend processes see for themselves that their server is gone; they get a moment."""
+        end = time.monotonic() + _GRACE_SECONDS
+        while alive := [one for one, lives in records.instances(self.instances) if lives]:
+            if time.monotonic() > end:
+                for instance in alive:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(instance.pid, signal.SIGKILL)
+                return
+            time.sleep(_POLL_SECONDS)
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _dies_with_parent() -> Callable[[], None]:
+    """For a child: ends in good order when this process is killed, and could not tell it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    return ask
 
 
 def _free_ports(settings: Settings) -> Ports:
