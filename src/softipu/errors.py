@@ -682,7 +682,7 @@ class ServerNotReady(SoftIPUError):
     remedy = "Give more time with --startup-timeout, or look at its lines with --log-file."
 
 
-class SelfTestFailed(SoftIPUError):
+class ServingSelfTestFailed(SoftIPUError):
     code = 6103
     cause = "Values that go through the server come back changed, so that no answer can be trusted."
     remedy = "Reinstall torch and nvidia-pytriton in the pinned versions, and report it."

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from serve_support import ANY_PORTS, COMMAND, Running, environment
 
-from softipu.errors import SelfTestFailed
+from softipu.errors import ServingSelfTestFailed
 from softipu.serve import selftest
 
 
@@ -32,7 +32,7 @@ def test_the_self_test_sees_a_wrong_value(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(selftest, "_served", lambda folder: dict(right))
     selftest.run()
     monkeypatch.setattr(selftest, "_served", lambda folder: right | {"output_0": [0.0, 1.0]})
-    with pytest.raises(SelfTestFailed, match="output_0"):
+    with pytest.raises(ServingSelfTestFailed, match="output_0"):
         selftest.run()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import SDK_VERSION
-from ..errors import SelfTestFailed, SoftIPUError, from_json
+from ..errors import ServingSelfTestFailed, SoftIPUError, from_json
 
 NAME = "softipu-self-test"
 _POLL_SECONDS = 0.2
@@ -49,7 +49,7 @@ def finish(process: subprocess.Popen[str], stopping: threading.Event) -> None:
         error = from_json(json.loads(said.splitlines()[-1]))
     except (ValueError, IndexError):
         error = None
-    raise error or SelfTestFailed(
+    raise error or ServingSelfTestFailed(
         "The self-test could not run.",
         cause=f"Its process said: {complaints.strip()[-1000:]}",
         remedy="Correct what it names, or start with --no-self-test.",
@@ -71,7 +71,7 @@ def run() -> None:
         answer = _served(folder)
     for name, values in expected.items():
         if answer.get(name) != values:
-            raise SelfTestFailed(
+            raise ServingSelfTestFailed(
                 f"The server's {name} is {answer.get(name)}, and should be {values}."
             )
 
@@ -130,7 +130,7 @@ def _served(folder: Path) -> dict[str, list[float]]:
         server.wait_until_ready()
         for model in server.control.models():
             if not model.ready:
-                raise SelfTestFailed(f"The server does not load the model: {model.reason}")
+                raise ServingSelfTestFailed(f"The server does not load the model: {model.reason}")
         rows = [
             {
                 "name": name,
