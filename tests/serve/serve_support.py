@@ -84,11 +84,21 @@ class Running:
     """A `softipu serve` of its own process, and what it printed."""
 
     def __init__(self, repository: Path, home: Path, *arguments: str, **env: str) -> None:
-        self.environment = environment(home, **env)
         words = ["--model-repository", str(repository), *ANY_PORTS, *arguments]
+        self._start([*COMMAND, *words], environment(home, **env), None)
+
+    @classmethod
+    def of(cls, command: list[str], home: Path, cwd: Path) -> Running:
+        made = cls.__new__(cls)
+        made._start(command, environment(home), cwd)
+        return made
+
+    def _start(self, command: list[str], variables: dict[str, str], cwd: Path | None) -> None:
+        self.environment = variables
         self.process = subprocess.Popen(
-            [*COMMAND, *words],
-            env=self.environment,
+            command,
+            env=variables,
+            cwd=cwd,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
