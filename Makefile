@@ -15,6 +15,8 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,torch,tensorflow,paddle,bench]'
 	# Headers only: what the package asks for besides would be gigabytes of SYCL.
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps onednn-devel
+	# These ask for numpy 1, which the parts that we use don't need.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps nvidia-pytriton tritonclient python-rapidjson grpcio
 	touch $@
 
 demo: $(STAMP)

@@ -22,11 +22,12 @@ from ._compiler import Job, compile_model, write_hypers
 from ._engine.backend import backend_device
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
+from ._graph_tensors import to_bytes
 from ._inputs import Arguments
 from ._loaded import LoadedModel, describe_model, describe_optimizer, restored_optimizer
 from ._logging import logger
 from ._program_file import PRODUCER, Compiled, check_fits, contents, restore
-from ._weights import name_of
+from ._weights import name_of, owner_of
 from .enums import ConnectionType
 from .optim import _rules
 from .options import Options
@@ -60,7 +61,7 @@ class ExecutableFiles:
     def save(
         self: Any, filename: str, export_model: bool = True, save_rng_state: bool = True
     ) -> None:
-        """Writes the executable; with `export_model` also weights and optimiser, for `load`."""
+        """Writes the executable; with `export_model` also all that `load` needs in its place."""
         compiled = self._compiled()
         with _told():
             meta, blobs = self._contents(compiled, export_model, save_rng_state)
@@ -85,11 +86,22 @@ class ExecutableFiles:
                 meta["optimizer"], blobs["optimizer.safetensors"] = describe_optimizer(
                     self._optimizer, self._named()[0]
                 )
+        elif not self._training:
+            # A server runs the file without the model, so it holds the weights, as PopEF does.
+            blobs["weights.safetensors"] = self._weights_as_bytes()
         if self._description is not None:
             meta["update"] = self._description.traceKey
         if save_rng_state:
             meta["rng_state"] = self.rng_state
         return meta, blobs
+
+    def _weights_as_bytes(self: Any) -> bytes:
+        trainer = owner_of(self._user_model)
+        if trainer is not None:
+            trainer.copyWeightsToHostIfNeeded()
+        parameters, buffers = self._named()
+        values = {**parameters, **buffers}
+        return to_bytes({name: t.detach().clone().contiguous() for name, t in values.items()})
 
     def loadExecutable(self: Any, filename: str) -> None:
         """Uses a saved executable in the place of compiling; the model must be the same."""

@@ -34,6 +34,8 @@ COMMANDS = (
     "softipu.bench.plot:parser",
     "softipu.bench.run:parser",
     "softipu.bench.runner.cli:parser",
+    "softipu.serve.command:parser",
+    "softipu.serve.export_command:parser",
 )
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": ("softipu.tools.demo", "show what softipu does, in under a minute"),
     "doctor": ("softipu.tools.doctor", "check this installation; --zip for a bug report"),
     "dashboard": ("softipu.tools.dashboard.command", "live web page of all IPUs"),
+    "serve": ("softipu.serve.command", "serve exported models on a Triton server"),
     "cache": ("softipu.tools.cache", "what a cache of compiled models holds; clean it up"),
     "bench": ("softipu.bench.cli", "measure: CNN inference, throughput and latency"),
 }

@@ -1,0 +1,108 @@
+"""What we ask of a running server, over HTTP: is it ready, which models has it, load and unload.
+
+The standard library suffices: programs that send requests use `tritonclient`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from ..errors import ModelControlFailed
+
+#: Guards the repository's API, by a secret of this process, where users did not ask for it.
+KEY_HEADER = "softipu-control-key"
+#: Where the server begins to list places in Python code.
+_AT = "\n\nAt:"
+
+
+@dataclass(frozen=True)
+class ModelState:
+    name: str
+    version: str
+    state: str
+    reason: str
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "READY"
+
+
+def readable(model: str, reason: str) -> str:
+    """A reason without the places in our code and the classes that it came through."""
+    first = reason.partition(_AT)[0].strip()
+    return re.sub(rf"^Internal: TritonModelException: (?:{re.escape(model)}: )?", "", first)
+
+
+@dataclass(frozen=True)
+class Control:
+    """A server's HTTP address, and the key to its repository's API if that is locked."""
+
+    host: str
+    port: int
+    key: str | None = None
+
+    def is_ready(self) -> bool:
+        try:
+            return self._ask("GET", "/v2/health/ready", timeout=2)[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def models(self) -> list[ModelState]:
+        """All models of the repositories that were ever asked for."""
+        body = self._checked("POST", "/v2/repository/index", {})
+        return [
+            ModelState(
+                row["name"],
+                row.get("version", ""),
+                row.get("state", ""),
+                readable(row["name"], row.get("reason", "")),
+            )
+            for row in body
+        ]
+
+    def load(self, model: str) -> None:
+        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load", {})
+
+    def unload(self, model: str) -> None:
+        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload", {})
+
+    def infer(self, model: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """The outputs of a request in JSON, by name."""
+        path = f"/v2/models/{quote(model, safe='')}/infer"
+        body = self._checked("POST", path, {"inputs": inputs})
+        return {row["name"]: row for row in body["outputs"]}
+
+    def _checked(self, method: str, path: str, body: Any) -> Any:
+        try:
+            status, answer = self._ask(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise ModelControlFailed(
+                f"{path}: the server does not answer ({error}).",
+                cause="It has ended, or is too busy.",
+            ) from None
+        if status != 200:
+            said = answer.get("error", answer) if isinstance(answer, dict) else answer
+            raise ModelControlFailed(f"{path}: {str(said).partition(_AT)[0].strip()}")
+        return answer
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, timeout: float = 600
+    ) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        try:
+            headers = {KEY_HEADER: self.key} if self.key else {}
+            text = None if body is None else json.dumps(body)
+            connection.request(method, path, text, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            try:
+                return answer.status, json.loads(content) if content else None
+            except ValueError:
+                return answer.status, content.decode(errors="replace")
+        finally:
+            connection.close()

@@ -1,0 +1,77 @@
+"""Model repositories as directories: which entries there are, and what changed since the last look.
+
+The server could poll by itself, but then it lets nobody load a model, which we must when a backend
+process was killed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ModelControlFailed
+from .control import Control
+
+CONFIG = "config.pbtxt"
+#: Paths in an entry with the time and size of each.
+Snapshot = tuple[tuple[str, int, int], ...]
+
+
+def entries(repository: Path) -> list[str]:
+    """The names of the models in a repository."""
+    return sorted(
+        path.name
+        for path in repository.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and (path / CONFIG).is_file()
+    )
+
+
+def snapshot(repositories: Sequence[Path]) -> dict[str, Snapshot]:
+    """What each entry looks like now."""
+    return {name: _files(path / name) for path in repositories for name in entries(path)}
+
+
+def _files(folder: Path) -> Snapshot:
+    found = []
+    for path in sorted(folder.rglob("*")):
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            continue
+        if path.is_file():
+            found.append((str(path.relative_to(folder)), state.st_mtime_ns, state.st_size))
+    return tuple(found)
+
+
+class Poller:
+    """Loads what is new or changed in the repositories, and unloads what is gone."""
+
+    def __init__(self, repositories: Sequence[Path], control: Control, seconds: float) -> None:
+        self._repositories = repositories
+        self._control = control
+        self._seconds = seconds
+        self._known = snapshot(repositories)
+        self._next = time.monotonic() + seconds
+
+    def look(self) -> list[str]:
+        """When it is time, brings the server up to date; returns what was done, as lines."""
+        if time.monotonic() < self._next:
+            return []
+        now = snapshot(self._repositories)
+        lines = [self._do("unloaded", name) for name in self._known if name not in now]
+        lines += [
+            self._do("loaded", name)
+            for name, files in now.items()
+            if self._known.get(name) != files
+        ]
+        self._known = now
+        self._next = time.monotonic() + self._seconds
+        return lines
+
+    def _do(self, what: str, name: str) -> str:
+        try:
+            (self._control.load if what == "loaded" else self._control.unload)(name)
+        except ModelControlFailed as error:
+            return f"Model {name} could not be {what}: {error.what}"
+        return f"Model {name} was {what}."

@@ -1,0 +1,86 @@
+"""Loading and unloading while the server runs: by clients, and by looking at the repository."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from serve_support import Running, eventually, holders, samples, serving
+
+
+@pytest.fixture(scope="module")
+def server(models, tmp_path_factory) -> Iterator[Running]:
+    home = tmp_path_factory.mktemp("home")
+    words = ["--model-control-mode", "explicit", "--load-model", "joined"]
+    with serving(models[0], home, *words) as running:
+        yield running
+
+
+def control(server: Running, model: str, what: str, body: object = None) -> None:
+    status, answer = server.ask("POST", f"/v2/repository/models/{model}/{what}", body or {})
+    assert status == 200, answer
+
+
+def test_only_the_models_that_were_named_are_there_at_the_start(server: Running) -> None:
+    assert server.models == ["joined"]
+    states = {
+        row["name"]: row.get("state") for row in server.ask("POST", "/v2/repository/index")[1]
+    }
+    assert states == {"joined": "READY", "many": None, "twice": None}
+
+
+def test_a_loaded_model_holds_ipus_until_it_is_unloaded(server: Running) -> None:
+    home = Path(server.environment["SOFTIPU_HOME"])
+    before = holders(home)
+    control(server, "twice", "load")
+    assert server.is_served("twice")
+    assert len(holders(home) - before) == 2
+    control(server, "twice", "unload")
+    eventually(lambda: holders(home) == before)
+    assert not server.is_served("twice")
+    eventually(lambda: not server.backend_processes("twice/"))
+
+
+def test_a_configuration_can_be_replaced_when_a_model_is_loaded(server: Running, models) -> None:
+    config = server.ask("GET", "/v2/models/joined/config")[1]
+    config["max_batch_size"] = 100
+    control(server, "joined", "load", {"parameters": {"config": json.dumps(config)}})
+    tensor = samples(77)
+    with torch.no_grad():
+        torch.testing.assert_close(server.values("joined", tensor), models[1]["joined"](tensor))
+    control(server, "joined", "load")
+
+
+def test_a_model_that_cannot_be_loaded_is_the_askers_error(server: Running, models) -> None:
+    path = models[0] / "many/1/executable.popef"
+    aside = path.with_suffix(".aside")
+    path.rename(aside)
+    try:
+        status, answer = server.ask("POST", "/v2/repository/models/many/load", {})
+    finally:
+        aside.rename(path)
+    assert status == 400
+    assert "SIPU-6105" in answer["error"]
+    control(server, "many", "load")
+    assert server.is_served("many")
+    control(server, "many", "unload")
+
+
+def test_polling_follows_the_repository(models, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(models[0] / "twice", repository / "twice")
+    words = ["--model-control-mode", "poll", "--poll-seconds", "0.5"]
+    with serving(repository, tmp_path / "home", *words) as running:
+        assert running.models == ["twice"]
+        shutil.copytree(models[0] / "joined", tmp_path / "aside")
+        (tmp_path / "aside").rename(repository / "joined")
+        running.wait_for("Model joined was loaded.")
+        assert running.is_served("joined")
+        shutil.rmtree(repository / "twice")
+        running.wait_for("Model twice was unloaded.")
+        assert not running.is_served("twice")
+        assert running.is_served("joined")

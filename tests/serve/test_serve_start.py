@@ -1,0 +1,116 @@
+"""How a server starts, or says why it does not."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serve_support import ANY_PORTS, COMMAND, Running, environment
+
+from softipu.errors import ServingSelfTestFailed
+from softipu.serve import selftest
+
+
+def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words], env=environment(home), capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_self_test_compares_values_before_it_is_ready(small: Path, tmp_path: Path) -> None:
+    running = Running(small, tmp_path / "home")
+    assert running.models == ["layer"]
+    assert running.stop() == 0
+
+
+def test_the_self_test_sees_a_wrong_value(monkeypatch, tmp_path: Path) -> None:
+    right = {"output_0": [0.5, 1.0], "output_1": [3.0]}
+    monkeypatch.setattr(selftest, "_export", lambda folder: right)
+    monkeypatch.setattr(selftest, "_served", lambda folder: dict(right))
+    selftest.run()
+    monkeypatch.setattr(selftest, "_served", lambda folder: right | {"output_0": [0.0, 1.0]})
+    with pytest.raises(ServingSelfTestFailed, match="output_0"):
+        selftest.run()
+
+
+def test_a_self_test_that_cannot_run_stops_the_start(small: Path, tmp_path: Path) -> None:
+    """SOFTIPU_BACKEND names a device that is not there, so nothing can be compiled."""
+    answer = subprocess.run(
+        [*COMMAND, "--model-repository", str(small), *ANY_PORTS],
+        env=environment(tmp_path / "home", SOFTIPU_BACKEND="cuda", CUDA_VISIBLE_DEVICES=""),
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert answer.returncode == 1
+    assert "Ready" not in answer.stdout
+    assert "SIPU-" in answer.stderr
+    assert "Traceback" not in answer.stderr.replace("Its process said: Traceback", "")
+
+
+def test_a_port_in_use_is_told_before_anything_starts(small: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for option in ("--http-port", "--grpc-port", "--metrics-port"):
+            words = [*ANY_PORTS, option, str(port)]
+            answer = run("--model-repository", str(small), *words, home=tmp_path)
+            assert answer.returncode == 1
+            assert f"SIPU-1502: Port {port} of 127.0.0.1 is taken ({option})" in answer.stderr
+
+
+def test_a_repository_that_is_none_is_an_error(tmp_path: Path) -> None:
+    answer = run("--model-repository", str(tmp_path / "none"), home=tmp_path)
+    assert answer.returncode == 1
+    assert "SIPU-6104" in answer.stderr
+
+
+def test_a_repository_without_models_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    words = ["--model-repository", str(tmp_path / "empty"), "--no-self-test", *ANY_PORTS]
+    answer = run(*words, home=tmp_path)
+    assert answer.returncode == 1
+    assert "SIPU-6109" in answer.stderr
+    assert "has no models" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "--model-repository"),
+        (["--model-repository", ".", "--http-prot", "1"], "--http-port"),
+        (["--model-repository", ".", "--http-port", "x"], "--http-port"),
+        (["--model-repository", ".", "--", "--http-port=1"], "use --http-port before the --"),
+        (["--model-repository", ".", "--", "--allow-http=false"], "sets it itself"),
+        (["--model-repository", ".", "--load-model", "a"], "explicit"),
+        (["--model-repository", ".", "--startup-timeout", "0"], "--startup-timeout"),
+    ],
+)
+def test_wrong_usage_is_told(tmp_path: Path, words: list[str], says: str) -> None:
+    answer = run(*words, home=tmp_path)
+    assert answer.returncode == 2
+    assert says in answer.stderr
+
+
+def test_what_follows_two_dashes_goes_to_the_server(small: Path, tmp_path: Path) -> None:
+    """It refuses what it does not know, and we show what it said."""
+    words = ["--model-repository", str(small), "--no-self-test", *ANY_PORTS, "--", "--nonsense=1"]
+    answer = run(*words, home=tmp_path)
+    assert answer.returncode == 1
+    assert "SIPU-6101" in answer.stderr
+    assert "nonsense" in answer.stderr
+
+
+def test_without_the_package_the_way_out_is_told(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pytriton'] = None; from softipu.tools.main import entry; entry()"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code, "serve", "--model-repository", str(tmp_path)],
+        env=environment(tmp_path), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert answer.returncode == 1
+    assert "SIPU-6100" in answer.stderr
+    assert "nvidia-pytriton" in answer.stderr
