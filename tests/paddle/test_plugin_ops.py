@@ -207,7 +207,14 @@ def results(device):
     outs = [F.conv2d(x, f[0], padding=1), F.conv2d(x, f[1]), F.conv2d(s, f[2]), q @ q,
             F.relu(x), x + x * 2, normal, known]
     sum((out * out.tanh()).mean() for out in outs).backward()
-    return [each.numpy() for each in (*outs, mean, variance, *(arg.grad for arg in args))]
+    results = [each.numpy() for each in (*outs, mean, variance, *(arg.grad for arg in args))]
+    for nesterov, decay in ((False, None), (True, paddle.regularizer.L2Decay(0.1))):
+        optimizer = paddle.optimizer.Momentum(
+            0.1, parameters=args, use_nesterov=nesterov, weight_decay=decay)
+        optimizer.step()
+        optimizer.step()
+        results += [arg.numpy() for arg in args]
+    return [*results, paddle.full([1024, 1025], 0.1).numpy()]
 
 def check():
     for ours, theirs in zip(results("ipu"), expected):
@@ -243,9 +250,10 @@ print("done", len(done), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_large_op_gets_as_many_threads_as_asked_for(threads: int) -> None:
     code = """
 import os
+import numpy
 import paddle
 paddle.set_device("ipu")
-x = paddle.ones([1024, 1024])
+x = paddle.to_tensor(numpy.ones([1024, 1024], "float32"))
 paddle.nn.functional.relu(x[:2])
 before = len(os.listdir("/proc/self/task"))
 paddle.nn.functional.relu(x)

@@ -31,6 +31,8 @@ const std::map<std::string, Native>& Natives() {
       {"add_grad", {AddGrad, {kInt}}},
       {"batch_norm", {BatchNorm, {kBool, kFloat, kFloat, kText, kBool, kBool}}},
       {"batch_norm_grad", {BatchNormGrad, {kFloat, kFloat, kText, kBool, kBool, kBool}}},
+      {"full", {Full, {AttributeType::INT_ARRAY, AttributeType::SCALAR, AttributeType::DATA_TYPE}}},
+      {"momentum", {Momentum, {kFloat, kBool, kText, kFloat, kBool, kFloat}}},
       {"relu", {Relu, {}}},
       {"relu_grad", {ReluGrad, {}}},
 #ifdef SOFTIPU_WITH_ONEDNN

@@ -88,17 +88,14 @@ float* Result(const phi::CPUContext& cpu, DenseTensor* tensor) {
   return static_cast<float*>(cpu.Alloc(tensor, phi::DataType::FLOAT32));
 }
 
-// Two of one shape: the CPU's kernel does it well, but in one thread.
-bool AddEqual(const phi::CPUContext& cpu, const DenseTensor& x, const DenseTensor& y,
-              DenseTensor* out) {
-  const int64_t values = 3 * x.numel();
-  if (!PartsPay(values)) return false;
-  const float *left = Floats(x), *right = Floats(y);
-  float* sum = Result(cpu, out);
-  InParts(x.numel(), values, [=](int64_t begin, int64_t end) {
+// Two of one shape: the CPU's kernel uses one thread, and for a few numbers it takes longer to call
+// than to do.
+void AddEqual(const float* left, const float* right, float* sum, int64_t count) {
+  const int64_t values = 3 * count;
+  if (!PartsPay(values)) return AddRow(left, right, sum, count);
+  InParts(count, values, [=](int64_t begin, int64_t end) {
     AddRow(left + begin, right + begin, sum + begin, end - begin);
   });
-  return true;
 }
 
 }  // namespace
@@ -107,7 +104,10 @@ bool Add(const phi::CPUContext& cpu, const Arguments& call) {
   const auto &x = *call.inputs[0], &y = *call.inputs[1];
   Repetition repetition;
   if (x.numel() == 0 || y.numel() == 0 || y.dtype() != phi::DataType::FLOAT32) return false;
-  if (x.dims() == y.dims()) return AddEqual(cpu, x, y, call.outputs[0]);
+  if (x.dims() == y.dims()) {
+    AddEqual(Floats(x), Floats(y), Result(cpu, call.outputs[0]), x.numel());
+    return true;
+  }
   const bool y_repeats = Fill(x.dims(), y.dims(), &repetition);
   if (!y_repeats && !Fill(y.dims(), x.dims(), &repetition)) return false;
   const auto &large = y_repeats ? x : y, &small = y_repeats ? y : x;

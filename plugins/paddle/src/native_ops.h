@@ -9,6 +9,8 @@ bool Add(const phi::CPUContext& cpu, const Arguments& call);
 bool AddGrad(const phi::CPUContext& cpu, const Arguments& call);
 bool BatchNorm(const phi::CPUContext& cpu, const Arguments& call);
 bool BatchNormGrad(const phi::CPUContext& cpu, const Arguments& call);
+bool Full(const phi::CPUContext& cpu, const Arguments& call);
+bool Momentum(const phi::CPUContext& cpu, const Arguments& call);
 bool Relu(const phi::CPUContext& cpu, const Arguments& call);
 bool ReluGrad(const phi::CPUContext& cpu, const Arguments& call);
 
