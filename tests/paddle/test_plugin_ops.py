@@ -205,7 +205,8 @@ def results(device):
     normal = F.batch_norm(x, mean, variance, w, w, training=True)
     known = F.batch_norm(x, mean, variance, w, w)
     outs = [F.conv2d(x, f[0], padding=1), F.conv2d(x, f[1]), F.conv2d(s, f[2]), q @ q,
-            F.relu(x), x + x * 2, normal, known]
+            F.relu(x), x + x * 2, normal, known, F.max_pool2d(x.round(), 3, 2, 1),
+            F.max_pool2d(x, (2, 5), (2, 3), (0, 2), ceil_mode=True)]
     sum((out * out.tanh()).mean() for out in outs).backward()
     results = [each.numpy() for each in (*outs, mean, variance, *(arg.grad for arg in args))]
     for nesterov, decay in ((False, None), (True, paddle.regularizer.L2Decay(0.1))):
@@ -244,6 +245,17 @@ print("done", len(done), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     )
     result = run(code, SOFTIPU_PADDLE_THREADS="3", OMP_NUM_THREADS="")
     assert result.stdout.splitlines() == ["restored 1", "done 6 7"], result.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_ops_have_kernels_of_ours(threads: int) -> None:
+    result = run(_LARGE_OPS, SOFTIPU_PADDLE_THREADS=str(threads), SOFTIPU_PADDLE_REPORT="1")
+    assert result.returncode == 0, result.stderr
+    table = (line.split() for line in result.stderr.splitlines())
+    native = {row[0] for row in table if len(row) == 5 and row[1].isdigit() and int(row[1])}
+    always = {"add", "batch_norm", "batch_norm_grad", "conv2d", "conv2d_grad", "momentum"}
+    in_threads = {"full", "pool2d", "pool2d_grad", "relu", "relu_grad"}
+    assert native & (always | in_threads) == always | (in_threads if threads > 1 else set())
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -22,17 +22,22 @@ const std::map<std::string, Native>& Natives() {
   constexpr auto kFloat = AttributeType::FLOAT32;
   constexpr auto kInt = AttributeType::INT32;
   constexpr auto kInts = AttributeType::INT32S;
+  constexpr auto kLongs = AttributeType::INT64S;
   constexpr auto kText = AttributeType::STRING;
+  constexpr auto kArray = AttributeType::INT_ARRAY;
   using Types = std::vector<AttributeType>;
   [[maybe_unused]] const Types conv = {kInts, kInts, kText, kInts, kInt, kText};
   [[maybe_unused]] const Types depthwise = {kInts, kInts, kText, kInt, kInts, kText};
+  const Types pool = {kArray, kLongs, kLongs, kBool, kBool, kText, kText, kBool, kBool, kText};
   static const std::map<std::string, Native> natives = {
       {"add", {Add, {}}},
       {"add_grad", {AddGrad, {kInt}}},
       {"batch_norm", {BatchNorm, {kBool, kFloat, kFloat, kText, kBool, kBool}}},
       {"batch_norm_grad", {BatchNormGrad, {kFloat, kFloat, kText, kBool, kBool, kBool}}},
-      {"full", {Full, {AttributeType::INT_ARRAY, AttributeType::SCALAR, AttributeType::DATA_TYPE}}},
+      {"full", {Full, {kArray, AttributeType::SCALAR, AttributeType::DATA_TYPE}}},
       {"momentum", {Momentum, {kFloat, kBool, kText, kFloat, kBool, kFloat}}},
+      {"pool2d", {Pool2d, pool}},
+      {"pool2d_grad", {Pool2dGrad, pool}},
       {"relu", {Relu, {}}},
       {"relu_grad", {ReluGrad, {}}},
 #ifdef SOFTIPU_WITH_ONEDNN

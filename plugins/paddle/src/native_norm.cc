@@ -1,5 +1,5 @@
-// batch_norm and its gradient for large images, NCHW: channel by channel, so that what one pass has
-// read is still in the cache for the next, and in several threads.
+// batch_norm and its gradient for images, NCHW: channel by channel, so that what one pass has read is
+// still in the cache for the next, and large ones in several threads.
 #include <cmath>
 #include <string>
 
@@ -13,6 +13,7 @@ namespace {
 using phi::DenseTensor;
 
 constexpr int kLanes = 16;
+constexpr int64_t kLeastValues = 1 << 14;  // below, the CPU's kernel is as good
 
 // A tensor of images: a plane for each channel of each.
 struct Planes {
@@ -82,7 +83,7 @@ SOFTIPU_VECTORISED void ApplyGrad(float factor, float mean_grad, float mean, flo
 
 bool Fill(const DenseTensor& x, const std::string& layout, Planes* planes) {
   const auto& dims = x.dims();
-  if (layout != "NCHW" || dims.size() < 3 || dims.size() > 5 || !PartsPay(2 * x.numel()))
+  if (layout != "NCHW" || dims.size() < 3 || dims.size() > 5 || x.numel() < kLeastValues)
     return false;
   planes->batch = dims[0], planes->channels = dims[1];
   planes->size = x.numel() / (dims[0] * dims[1]);

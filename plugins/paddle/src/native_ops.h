@@ -11,6 +11,8 @@ bool BatchNorm(const phi::CPUContext& cpu, const Arguments& call);
 bool BatchNormGrad(const phi::CPUContext& cpu, const Arguments& call);
 bool Full(const phi::CPUContext& cpu, const Arguments& call);
 bool Momentum(const phi::CPUContext& cpu, const Arguments& call);
+bool Pool2d(const phi::CPUContext& cpu, const Arguments& call);
+bool Pool2dGrad(const phi::CPUContext& cpu, const Arguments& call);
 bool Relu(const phi::CPUContext& cpu, const Arguments& call);
 bool ReluGrad(const phi::CPUContext& cpu, const Arguments& call);
 
