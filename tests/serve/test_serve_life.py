@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -73,3 +74,17 @@ def test_when_the_command_is_killed_the_server_ends_too(small: Path, tmp_path: P
     running.stop(signal.SIGKILL)
     eventually(lambda: gone(stub) and regions() == before)
     assert holders(tmp_path / "home") == set()
+
+
+def test_a_model_that_cannot_come_back_yet_is_tried_again(small: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(small, repository)
+    executable = repository / "layer/1/executable.popef"
+    with serving(repository, tmp_path / "home") as running:
+        executable.rename(executable.with_suffix(".aside"))
+        [stub] = running.backend_processes()
+        os.kill(stub, signal.SIGKILL)
+        running.wait_for("SIPU-6105")
+        executable.with_suffix(".aside").rename(executable)
+        running.wait_for("was killed; the model was loaded again")
+        assert running.values("layer", samples(2)).shape == (2, 3)

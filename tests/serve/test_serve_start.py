@@ -11,7 +11,7 @@ import pytest
 from serve_support import ANY_PORTS, COMMAND, Running, environment
 
 from softipu.errors import ServingSelfTestFailed
-from softipu.serve import selftest
+from softipu.serve import installation, selftest
 
 
 def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
@@ -101,6 +101,18 @@ def test_what_follows_two_dashes_goes_to_the_server(small: Path, tmp_path: Path)
     assert answer.returncode == 1
     assert "SIPU-6101" in answer.stderr
     assert "nonsense" in answer.stderr
+
+
+def test_the_backend_reads_files_as_utf_8_in_whatever_locale(tmp_path: Path) -> None:
+    """The server's Python is embedded: nobody chose its locale before our file runs."""
+    backends = installation.assemble(installation.find(), tmp_path / "backends", tmp_path)
+    code = f"exec(open({str(backends / 'poplar/model.py')!r}).read()); print(open(0).encoding)"
+    answer = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", code],
+        env=environment(tmp_path, LC_ALL="C", PYTHONCOERCECLOCALE="0"),
+        capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert answer.stdout == "UTF-8\n", answer.stderr
 
 
 def test_without_the_package_the_way_out_is_told(tmp_path: Path) -> None:

@@ -15,11 +15,16 @@ from pathlib import Path
 from ..errors import ServerMissing
 
 BACKEND = "poplar"
+#: Seconds, as a setting.
+_NEVER = "1e9"
 _MODEL = '''\
 """Written by softipu: the backend {backend!r} for this server, with the paths of this Python."""
 
+import locale
 import sys
 
+# The server's Python starts in the C locale, and would read all files as ASCII.
+locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 _paths = {paths}
 sys.path[:] = [*_paths, *(path for path in sys.path if path not in _paths)]
 
@@ -46,6 +51,8 @@ class Installation:
         before = os.environ.get("LD_LIBRARY_PATH")
         here = os.path.dirname(sys.executable)
         return {
+            # Requests must not wait for a C++ compiler; who sets the variable, wants it.
+            "SOFTIPU_COMPILE_AFTER": _NEVER,
             **os.environ,
             "LD_LIBRARY_PATH": ":".join(part for part in (*libraries, before) if part),
             # The embedded Python takes the first one on the path for its own.

@@ -34,6 +34,7 @@ _POLL_SECONDS = 0.1
 #: How long a server may take to end once nothing of it works any more.
 _GRACE_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
+_RETRY_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ class Server:
         self._region = f"softipu-{secrets.token_hex(8)}-"
         self.instances = self._folder / "instances"
         self.instances.mkdir()
+        #: Models that lost a process, and when to load them next.
+        self._lost: dict[str, float] = {}
         self._log = _log(settings.log_file, self._folder)
         self._log_start = self._log.tell()
         try:
@@ -180,17 +183,23 @@ class Server:
         return "\n".join(f"  {line[:300]}" for line in lines[-_LAST_LINES:])
 
     def revive(self) -> list[str]:
-        """Loads models again whose backend process was killed; returns their names."""
-        dead = [instance for instance, alive in records.instances(self.instances) if not alive]
-        names = sorted({instance.model for instance in dead})
-        for instance in dead:
-            # The server keeps what belonged to the dead process; the memory need not stay.
-            _unlink_region(instance.shared_memory, self._region)
-            records.forget(self.instances, instance)
-        for name in names:
+        """Loads models again whose backend process was killed; returns their names.
+
+        Raises if one cannot be loaded; it is tried again some time later."""
+        for instance, alive in records.instances(self.instances):
+            if not alive:
+                # The server keeps what belonged to the dead process; the memory need not stay.
+                _unlink_region(instance.shared_memory, self._region)
+                records.forget(self.instances, instance)
+                self._lost[instance.model] = 0.0
+        now = time.monotonic()
+        due = sorted(name for name, when in self._lost.items() if when <= now)
+        for name in due:
+            self._lost[name] = now + _RETRY_SECONDS
             self.control.unload(name)
             self.control.load(name)
-        return names
+            del self._lost[name]
+        return due
 
     def stop(self) -> None:
         """Lets requests under way finish, ends the server and removes all that it left."""
