@@ -104,10 +104,10 @@ void Operand::Reorder(const dnnl::memory& from, const dnnl::memory& to) const {
       {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_SCRATCHPAD, Workspace(workspace_)}});
 }
 
-dnnl::memory Operand::Bind(void* data, size_t slot) const {
+dnnl::memory Operand::Bind(void* data, size_t slot, bool is_ready) const {
   if (same_layout_) return MemoryOn(plain_, data);
   auto bound = MemoryOn(wanted_, Scratch(slot, dnnl_memory_desc_get_size(wanted_.get())));
-  if (!is_result_) Reorder(MemoryOn(plain_, data), bound);
+  if (!is_result_ && !is_ready) Reorder(MemoryOn(plain_, data), bound);
   return bound;
 }
 
@@ -115,10 +115,11 @@ void Operand::Deliver(const dnnl::memory& bound, void* data) const {
   if (!same_layout_) Reorder(bound, MemoryOn(plain_, data));
 }
 
-void Operation::Run(const std::vector<void*>& data) const try {
+void Operation::Run(const std::vector<void*>& data, int ready) const try {
   std::unordered_map<int, dnnl::memory> bound;
   for (size_t i = 0; i < operands.size(); ++i)
-    bound.emplace(operands[i].argument(), operands[i].Bind(data[i], i));
+    bound.emplace(operands[i].argument(),
+                  operands[i].Bind(data[i], i, static_cast<int>(i) == ready));
   bound.emplace(DNNL_ARG_SCRATCHPAD, Workspace(workspace));
   primitive.execute(Stream(), bound);
   for (size_t i = 0; i < operands.size(); ++i)

@@ -40,10 +40,14 @@ class Operand {
           bool is_result);
 
   // Memory to give to the primitive; for an argument, with its values in the wanted layout.
-  dnnl::memory Bind(void* data, size_t slot) const;
+  // `is_ready`: the slot has them already.
+  dnnl::memory Bind(void* data, size_t slot, bool is_ready) const;
   // For a result: puts the values where Paddle wants them.
   void Deliver(const dnnl::memory& bound, void* data) const;
 
+  bool HasLayoutsOf(const Operand& other) const {
+    return plain_ == other.plain_ && wanted_ == other.wanted_;
+  }
   int argument() const { return argument_; }
   bool is_result() const { return is_result_; }
 
@@ -63,7 +67,9 @@ struct Operation {
   dnnl::memory::desc workspace;
   std::vector<Operand> operands;
 
-  void Run(const std::vector<void*>& data) const;
+  // Operand `ready`, if any, is left from another operation of this thread that ran just before on
+  // the same data with the same layouts, at the same index.
+  void Run(const std::vector<void*>& data, int ready = -1) const;
 };
 
 // The most recently used operations by their parameters; null for what oneDNN can't do.

@@ -162,8 +162,8 @@ Operation MakeInputGradient(const Geometry& g) {
       g.dilations, g.padding_before, g.padding_after,
       Forward(g, d, dnnl::prop_kind::forward_training), onednn::OwnWorkspace());
   return {dnnl::convolution_backward_data(backward), backward.scratchpad_desc(),
-          {Operand(DNNL_ARG_DIFF_DST, d.plain_output, backward.diff_dst_desc(), false),
-           Operand(DNNL_ARG_WEIGHTS, d.plain_filter, backward.weights_desc(), false),
+          {Operand(DNNL_ARG_WEIGHTS, d.plain_filter, backward.weights_desc(), false),
+           Operand(DNNL_ARG_DIFF_DST, d.plain_output, backward.diff_dst_desc(), false),
            Operand(DNNL_ARG_DIFF_SRC, d.plain_input, backward.diff_src_desc(), true)}};
 }
 
@@ -222,7 +222,10 @@ bool ComputeGradients(const phi::CPUContext& cpu, const Arguments& call, const S
   }
   if (for_input) {
     void* result = cpu.Alloc(input_grad, phi::DataType::FLOAT32);
-    for_input->Run({Data(output_grad), Data(filter), result});
+    constexpr int kOutputGradient = 1;  // both have it there, often in the same layout
+    const bool is_ready = for_filter && for_input->operands[kOutputGradient].HasLayoutsOf(
+                                            for_filter->operands[kOutputGradient]);
+    for_input->Run({Data(filter), Data(output_grad), result}, is_ready ? kOutputGradient : -1);
   }
   return true;
 }
