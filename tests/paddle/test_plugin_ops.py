@@ -184,6 +184,27 @@ def test_errors_in_threads_stay_in_their_thread() -> None:
         np.testing.assert_array_equal(result, np.full((4, 6), number * 4950.0))
 
 
+_WITHOUT_A_KERNEL = """
+import numpy
+import paddle
+from paddle.pir_utils import OldIrGuard
+paddle.enable_static()
+with OldIrGuard():
+    program = paddle.static.Program()
+    with paddle.static.program_guard(program):
+        x = paddle.static.data("x", [2, 2], "float32")
+        program.global_block().append_op(type="send_v2", inputs={"X": x}, attrs={"peer": 0})
+    executor = paddle.static.Executor(paddle.CustomPlace("ipu", 0))
+    executor.run(program, feed={"x": numpy.ones((2, 2), "float32")})
+"""
+
+
+def test_strict_mode_refuses_what_paddle_would_run_on_the_cpu() -> None:
+    refused = run(_WITHOUT_A_KERNEL, SOFTIPU_PADDLE_STRICT="1").stderr
+    assert "SIPU-4201: the op send_v2 has no kernel for ipu" in refused
+    assert "SIPU" not in run(_WITHOUT_A_KERNEL).stderr  # the CPU's kernel, which says no as well
+
+
 # Several threads for one op
 
 _LARGE_OPS = """
