@@ -3,7 +3,7 @@
 python -m benchmarks.paddle_inference [--rows TEXT] [--rounds N]
 
 Sides are processes that take turns. Every side has the same number of threads: those of the machine
-as `enable_ipu` takes them, unless OMP_NUM_THREADS says otherwise.
+as `enable_ipu` takes them, unless SOFTIPU_PADDLE_THREADS or OMP_NUM_THREADS says otherwise.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ def _config(side: str, row: str, folder: str) -> Any:
         return config
     # The best that a person gets out of the CPU engine.
     config.enable_onednn()
-    config.set_cpu_math_library_num_threads(
-        int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
-    )
+    cores = 1 if model == "lenet" else len(os.sched_getaffinity(0))
+    config.set_cpu_math_library_num_threads(int(os.environ["SOFTIPU_PADDLE_THREADS"]) or cores)
     if extension == "json":
         config.enable_new_ir(True)
         config.enable_new_executor(True)

@@ -201,6 +201,17 @@ def test_dropped_clones_are_used_again(model):
     assert len(predictor._family.members) == 2
 
 
+@pytest.mark.parametrize(
+    ("wanted", "weights", "threads"),
+    [("3", 0, 3), ("0", 0, 1), ("0", 1 << 24, len(os.sched_getaffinity(0)))],
+)
+def test_threads_are_those_asked_for_or_pay(monkeypatch, wanted, weights, threads):
+    from softipu.frontends.paddle.inference_predictor import _threads
+
+    monkeypatch.setenv("SOFTIPU_PADDLE_THREADS", wanted)
+    assert _threads(weights) == threads
+
+
 def test_a_pool_has_predictors_for_threads(model, images):
     config = plain_config(*model)
     config.enable_ipu(1, 4)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from softipu import settings
 from softipu.errors import InferenceUnsupported
 
 from . import devices, inference_model
@@ -216,6 +217,7 @@ def _tensor_method(name: str, native: Callable[..., Any]) -> Callable[..., Any]:
 # --- from a Config to a session --------------------------------------------------------------
 
 _warned: set[str] = set()
+_LEAST_WEIGHTS_FOR_THREADS = 1 << 20
 
 
 def _new_session(
@@ -247,6 +249,8 @@ def _new_session(
     attachment = devices.attach(options.ipus, what=model.name)
     attachment.describe(memory_bytes=model.weight_bytes // options["ipu_device_num"])
     engine = _engine_config(core, config, is_json=files is not None and files.is_json)
+    if config.cpu_math_library_num_threads() == 1:  # Paddle's default
+        engine.set_cpu_math_library_num_threads(_threads(model.weight_bytes))
     with tempfile.TemporaryDirectory(prefix="softipu-half-") as folder:
         if options["ipu_enable_fp16"]:
             _use_rounded_weights(engine, files, buffers, Path(folder))
@@ -271,7 +275,7 @@ def _warn_without_effect(names: Sequence[str]) -> None:
 
 
 def _engine_config(core: Any, config: Any, *, is_json: bool) -> Any:
-    """How Paddle's CPU engine runs the model: oneDNN, all fusions, all cores."""
+    """How Paddle's CPU engine runs the model: oneDNN, all fusions."""
     engine = without_ipus(core.AnalysisConfig(config))
     engine.switch_ir_optim(True)
     engine.enable_onednn()
@@ -280,9 +284,14 @@ def _engine_config(core: Any, config: Any, *, is_json: bool) -> Any:
         engine.enable_new_ir(True)
         engine.enable_new_executor(True)
     engine.enable_memory_optim()
-    if config.cpu_math_library_num_threads() == 1 and "OMP_NUM_THREADS" not in os.environ:
-        engine.set_cpu_math_library_num_threads(len(os.sched_getaffinity(0)))
     return engine
+
+
+def _threads(weight_bytes: int) -> int:
+    """All cores, but one for small models, which are done before other threads have woken up."""
+    wanted: int = settings.get("SOFTIPU_PADDLE_THREADS")
+    is_small = weight_bytes < _LEAST_WEIGHTS_FOR_THREADS
+    return wanted or (1 if is_small else len(os.sched_getaffinity(0)))
 
 
 def _use_rounded_weights(
