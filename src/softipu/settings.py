@@ -149,8 +149,8 @@ SETTINGS = {
                 "on the CPU."),
         Setting("SOFTIPU_PADDLE_THREADS", "index", 0,
                 "Threads that a large op on Paddle's `ipu` device and a predictor with "
-                "`enable_ipu` compute with; 0: one for each core that the process may run on. By default "
-                "`OMP_NUM_THREADS` if the user set it."),
+                "`enable_ipu` compute with; 0: one for each core that the process may run on. By "
+                "default `OMP_NUM_THREADS` if the user set it."),
         Setting("SOFTIPU_PADDLE_PARTITION", "text", None,
                 "Set by softipu itself: the partition that it found, for Paddle's plugin."),
         Setting("OMPI_COMM_WORLD_SIZE", "text", None,
