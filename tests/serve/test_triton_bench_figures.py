@@ -60,6 +60,12 @@ def test_requests_sent_at_once_are_counted_in_the_order_of_their_answers() -> No
     assert (found.latency.min, found.latency.max) == (3000, 4000)
 
 
+def test_answers_that_come_all_together_took_the_whole_time() -> None:
+    """Sixteen requests, computed as one: not sixteen in the milliseconds between their answers."""
+    at_once = [record(*((0.01 * i, 8 + 0.01 * i) for i in range(4))) for _ in range(4)]
+    assert figures(at_once, 1).throughput == pytest.approx(2, rel=0.01)
+
+
 def test_clients_without_answers_do_not_hide_the_others() -> None:
     assert figures([record(), one_by_one(5, 1.0)], 1).throughput == pytest.approx(1)
     with pytest.raises(BenchClientFailed, match="No request was answered"):

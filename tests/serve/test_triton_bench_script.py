@@ -85,13 +85,13 @@ def test_a_model_is_exported_served_compared_and_measured(tmp_path: Path) -> Non
     repository = tmp_path / "models"
     done = run(
         tmp_path, *FAST, "--model-repository", "models", "--shared-memory", "-v",
-        "-k", "SYNC-4 or large_requests", "--junitxml", "found.xml",
+        "-k", "SYNC-4 or large_requests and not ASYNC", "--junitxml", "found.xml",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     entry = repository / "mobilenet-v3-small"
     assert (entry / "1/executable.popef").is_file()
     assert "TYPE_UINT8" in (entry / "config.pbtxt").read_text()
-    assert "6 passed" in done.stdout
+    assert "4 passed" in done.stdout
     assert (tmp_path / "found.xml").is_file()
     for kind in ("SYNC", "ASYNC"):
         results = done.stdout.partition(f"mobilenet-v3-small-RequestType.{kind}-4 results:")[2]

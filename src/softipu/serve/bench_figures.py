@@ -66,27 +66,16 @@ def counted_seconds(records: Sequence[Record]) -> list[float]:
 def _after_the_first(record: Record) -> list[tuple[float, float]]:
     """Starts and ends in the order of the answers, which for asynchronous requests may be any."""
     pairs = sorted(zip(record.starts, record.ends, strict=True), key=lambda pair: pair[1])
-    return pairs[_dropped(pairs) :]
-
-
-def _dropped(pairs: Sequence[object]) -> int:
-    return max(0, min(DROPPED, len(pairs) - 1))
+    return pairs[min(DROPPED, len(pairs) - 1) :]
 
 
 def _aggregate(records: Sequence[Record], request_size: int) -> float:
-    """Samples answered from the moment when no client is at its first requests any more."""
-    begin = max(_begin(record) for record in records)
+    """Samples answered since the last client sent the first of its requests that count.
+
+    Where all requests are sent at once that is the whole time, with all answers."""
+    begin = max(min(start for start, _ in _after_the_first(record)) for record in records)
     ends = [end for record in records for end in record.ends if end > begin]
-    if not ends:  # One client had ended before another had begun.
-        begin = min(_begin(record) for record in records)
-        ends = [end for record in records for end in record.ends if end > begin]
     return request_size * len(ends) / (max(ends) - begin)
-
-
-def _begin(record: Record) -> float:
-    ends = sorted(record.ends)
-    dropped = _dropped(ends)
-    return ends[dropped - 1] if dropped else min(record.starts)
 
 
 def latency(seconds: Sequence[float]) -> RequestLatency:

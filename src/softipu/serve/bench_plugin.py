@@ -138,7 +138,8 @@ def _model(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def triton(pytestconfig: pytest.Config) -> Iterator[Session]:
     """Serves the models, one at a time."""
-    session = Session(choices(pytestconfig))
+    with readable():
+        session = Session(choices(pytestconfig))
     try:
         yield session
     finally:

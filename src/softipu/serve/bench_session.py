@@ -14,8 +14,9 @@ import pytest
 from ..errors import SoftIPUError
 from .bench_clients import Clients, check
 from .bench_figures import figures, lines
-from .bench_server import Served, next_free_port, served
+from .bench_server import HOST, Served, next_free_port, served
 from .bench_traffic import RequestType, Traffic, Turn
+from .server import chosen_port
 
 if TYPE_CHECKING:
     from .bench_reference import Case
@@ -52,6 +53,8 @@ class Session:
         self._serving = contextlib.ExitStack()
         self._repository = choices.repository
         self._port = choices.grpc_port
+        if self._port is not None:  # Before minutes of work.
+            chosen_port(HOST, self._port, "--grpc-port")
         self._case: Case | None = None
         self._served: Served | None = None
 
