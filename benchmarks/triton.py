@@ -42,6 +42,7 @@ _SELF = ["benchmarks.triton"]
 #: Requests that meet run together; without a moment's wait the first would always run alone.
 _QUEUE_DELAY_US = 5000
 _SAMPLES = "samples.npy"
+_UNSTABLE = "Failed to obtain stable measurement"
 
 
 class Sending:
@@ -143,21 +144,25 @@ class Analyzer:
             if found:
                 (folder / wanted).symlink_to(found[0])
 
-    def measure(self, count: int, address: str, case: Case, seconds: float) -> dict[str, float]:
-        """Its throughput and percentiles, by the names of its columns."""
+    def measure(
+        self, count: int, address: str, case: Case, seconds: float
+    ) -> dict[str, float] | None:
+        """Its throughput and percentiles, by the names of its columns; None if they vary a lot."""
         file = self._folder / f"{count}.csv"
         command = [
             self._binary, "-m", case.name, "-u", address, "-i", "grpc", "-b", "1",
             "--concurrency-range", str(count), "--shared-memory", "system",
             "--output-shared-memory-size", str(case.expected[0].nbytes),
-            "--measurement-interval", str(round(1000 * seconds)), "--max-trials", "5",
-            "--stability-percentage", "30", "-f", str(file),
+            "--measurement-interval", str(round(1000 * seconds)), "--max-trials", "8",
+            "--stability-percentage", "50", "-f", str(file),
         ]  # fmt: skip
         done = subprocess.run(
             command, capture_output=True, text=True, check=False,
             env={**os.environ, "LD_LIBRARY_PATH": str(self._folder)},
         )  # fmt: skip
         if not file.is_file():
+            if _UNSTABLE in done.stderr + done.stdout:
+                return None
             raise SystemExit(f"{' '.join(command)} failed:\n{(done.stderr + done.stdout)[-2000:]}")
         with file.open() as lines:
             [found] = csv.DictReader(lines)
@@ -177,6 +182,9 @@ def analyze(running: Served, case: Case, args: argparse.Namespace) -> None:
         analyzer = Analyzer(binary, Path(name))
         for count in args.clients:
             found = analyzer.measure(count, running.address, case, args.seconds)
+            if found is None:
+                print(f"{count:14}  no result: {_UNSTABLE.lower()}", flush=True)
+                continue
             speed, p50, p99 = (
                 found[column] for column in ("Inferences/Second", "p50 latency", "p99 latency")
             )

@@ -103,7 +103,8 @@ def pictures(options: Options) -> torch.Tensor:
 
 
 def _run(executor: Any, samples: torch.Tensor, options: Options) -> Array:
-    outputs = [executor(part) for part in samples.split(options.batch_size)]
+    size = options.batch_size
+    outputs = [executor(samples[at : at + size]) for at in range(0, len(samples), size)]
     result: Array = torch.cat(outputs).numpy()
     return result
 
