@@ -38,10 +38,13 @@ class Choices:
 @contextlib.contextmanager
 def readable() -> Iterator[None]:
     """Errors of ours fail a test with their own words; our code's places would say nothing."""
+    found = None
     try:
         yield
     except SoftIPUError as error:
-        pytest.fail(str(error), pytrace=False)
+        found = error
+    if found is not None:  # Not above: pytest would show the error twice.
+        pytest.fail(str(found), pytrace=False)
 
 
 class Session:
@@ -57,16 +60,27 @@ class Session:
             chosen_port(HOST, self._port, "--grpc-port")
         self._case: Case | None = None
         self._served: Served | None = None
+        self._failed: dict[str, SoftIPUError] = {}
 
     def case(self, model_name: str, config: str) -> Case:
         """The model's values and its entry in the repository; the same one until another's turn."""
-        from .bench_reference import make_case, options_for
-
         if self._case is None or self._case.name != model_name:
             self._leave()
-            options = options_for(config, **dict(self.choices.harness))
-            self._case = make_case(model_name, options, self._folder())
+            self._case = self._made(model_name, config)
         return self._case
+
+    def _made(self, model_name: str, config: str) -> Case:
+        """A model that failed once is not tried again by each of its tests."""
+        from .bench_reference import make_case, options_for
+
+        if model_name in self._failed:
+            raise self._failed[model_name]
+        options = options_for(config, **dict(self.choices.harness))
+        try:
+            return make_case(model_name, options, self._folder())
+        except SoftIPUError as error:
+            self._failed[model_name] = error
+            raise
 
     def _folder(self) -> Path:
         if self._repository is None:
