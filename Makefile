@@ -40,6 +40,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks.paddle_inference
 	$(BIN)/python -m benchmarks.paddle_plugin
 	$(BIN)/python -m benchmarks.cnn_harness
+	$(BIN)/python -m benchmarks.triton --load 120
 
 # The Paddle plugin, built against the environment's Paddle and installed beside it.
 plugin: $(STAMP)

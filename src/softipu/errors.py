@@ -941,3 +941,30 @@ class ModelControlFailed(SoftIPUError):
     code = 6112
     cause = "The Triton server refused to load or unload a model; the message is its own."
     remedy = "Correct what the message names and load the model again."
+
+
+# --- 6150–6199: measuring a server -----------------------------------------------------------
+
+
+class ServedValuesWrong(SoftIPUError):
+    code = 6150
+    cause = "The server's answers are not those of the model, so that its speed means nothing."
+    remedy = "Start it with `softipu serve`, whose self-test looks closer, and report it."
+
+
+class BenchClientFailed(SoftIPUError):
+    code = 6151
+    cause = "The server refused what the clients sent, ended, or is too slow for their limit."
+    remedy = "Correct what the message names; fewer or smaller requests make it faster."
+
+
+class ReloadedValuesWrong(SoftIPUError):
+    code = 6152
+    cause = "An executable gives other values after it was written and read again."
+    remedy = "Export the model again on this machine; if that does not help, report it."
+
+
+class RequestsTooAlike(SoftIPUError):
+    code = 6153
+    cause = "Different images get almost the same scores, so that exchanged answers go unnoticed."
+    remedy = "Use weights that tell images apart, or --precision 32.32."
