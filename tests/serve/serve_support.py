@@ -215,3 +215,14 @@ def holders(home: Path) -> set[int]:
     )  # fmt: skip
     ipus = [ipu for card in json.loads(answer.stdout)["cards"] for ipu in card["ipus"]]
     return {int(ipu["PID"]) for ipu in ipus if "PID" in ipu}
+
+
+def prefix_of(backend: int) -> str:
+    """How the names of a server's shared memory begin, from a backend's command line."""
+    name = Path(f"/proc/{backend}/cmdline").read_text().split("\0")[2]
+    assert (SHARED_MEMORY / name).exists()
+    return "-".join(name.split("-")[:2])
+
+
+def regions(prefix: str) -> list[str]:
+    return [path.name for path in SHARED_MEMORY.glob(f"{prefix}-*")]

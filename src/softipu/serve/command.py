@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,7 +133,8 @@ def _repository(name: str) -> Path:
 
 def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
     stopping = threading.Event()
-    with _signals_set(stopping), Server(settings) as server:
+    # The server ends before the pool does, and with it what the pool's thread asks of it.
+    with _signals_set(stopping), ThreadPoolExecutor(1) as pool, Server(settings) as server:
         test = selftest.start() if self_test else None
         try:
             server.wait_until_ready(stopping)
@@ -144,12 +146,14 @@ def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
         if not stopping.is_set():
             _announce(server, settings, poll)
         poller = Poller(settings.repositories, server.control, poll) if poll else None
-        while not stopping.wait(_WATCH_SECONDS):
-            server.check()
-            _revive(server)
-            if poller is not None:
-                for line in poller.look():
-                    _say(line)
+        tending = pool.submit(_tend, server, poller, stopping)
+        try:
+            while not stopping.wait(_WATCH_SECONDS):
+                server.check()
+                if tending.done():
+                    tending.result()
+        finally:
+            stopping.set()
         _say("Stopping: requests under way are finished first.")
     _say("Stopped.")
     return 0
@@ -174,12 +178,17 @@ def _announce(server: Server, settings: Settings, poll: float | None) -> None:
     )
 
 
-def _revive(server: Server) -> None:
-    try:
-        for name in server.revive():
-            _say(f"A backend process of {name} was killed; the model was loaded again.")
-    except ModelControlFailed as error:
-        print(error, file=sys.stderr, flush=True)
+def _tend(server: Server, poller: Poller | None, stopping: threading.Event) -> None:
+    """Loads and unloads what has to be, which may take long: in a thread of its own."""
+    while not stopping.wait(_WATCH_SECONDS):
+        try:
+            for name in server.revive():
+                _say(f"A backend process of {name} was killed; the model was loaded again.")
+            for line in poller.look() if poller is not None else ():
+                _say(line)
+        except ModelControlFailed as error:
+            if not stopping.is_set():
+                print(error, file=sys.stderr, flush=True)
 
 
 def _say(line: str) -> None:

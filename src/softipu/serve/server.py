@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -18,11 +19,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import IO
 
+from .. import forksafe
 from ..errors import InvalidSetting, PortInUse, ServerDied, ServerNotReady
 from . import records
 from .control import KEY_HEADER, Control
@@ -35,6 +38,7 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
 _RETRY_SECONDS = 15.0
+_FOLDER, _LOCK = "softipu-serve-", "lock"
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,10 @@ class Server:
         key = None if settings.open_control else secrets.token_hex(16)
         reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
         self.control = Control(reachable, self.ports.http, key)
-        self._folder = Path(tempfile.mkdtemp(prefix="softipu-serve-"))
+        _remove_abandoned()
+        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+        self._lock = forksafe.opened(lambda: FileIO(self._folder / _LOCK, "w"))
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._region = f"softipu-{secrets.token_hex(8)}-"
         self.instances = self._folder / "instances"
         self.instances.mkdir()
@@ -216,7 +223,7 @@ class Server:
         end = time.monotonic() + self.settings.exit_timeout + _GRACE_SECONDS
         idle_since = None
         while self._process.poll() is None and time.monotonic() < end:
-            if _children(self._process.pid):
+            if _processes_of(self._folder) != [self._process.pid]:
                 idle_since = None
             elif idle_since is None:
                 idle_since = time.monotonic()
@@ -229,21 +236,21 @@ class Server:
         if process is not None:
             process.kill()
             process.wait()
-        self._end_instances()
+        self._end_backends()
         self._log.close()
         for path in _SHARED_MEMORY.glob(f"{self._region}*"):
             path.unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
 
-    def _end_instances(self) -> None:
+    def _end_backends(self) -> None:
         """Backend processes see for themselves that their server is gone; they get a moment."""
         end = time.monotonic() + _GRACE_SECONDS
-        while alive := [one for one, lives in records.instances(self.instances) if lives]:
+        while alive := _processes_of(self._folder):
             if time.monotonic() > end:
-                for instance in alive:
+                for pid in alive:
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(instance.pid, signal.SIGKILL)
-                return
+                        os.kill(pid, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
 
     def __enter__(self) -> Server:
@@ -287,19 +294,28 @@ def _log(wanted: Path | None, folder: Path) -> IO[bytes]:
         raise InvalidSetting(f"--log-file {path} cannot be written: {error.strerror}.") from None
 
 
+def _remove_abandoned() -> None:
+    """Folders of servers whose command was killed before it could remove them."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_LOCK}"):
+        with contextlib.suppress(OSError), path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
 def _unlink_region(name: str, prefix: str) -> None:
     # The name comes from a file that another process wrote.
     if name.startswith(prefix) and "/" not in name:
         (_SHARED_MEMORY / name).unlink(missing_ok=True)
 
 
-def _children(pid: int) -> list[int]:
-    """Living children of a process, over all of its threads."""
-    found: Sequence[str] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found = [*found, *(task / "children").read_text().split()]
-    return [int(child) for child in found if _is_alive(int(child))]
+def _processes_of(folder: Path) -> list[int]:
+    """Living processes that were started from a folder of ours: their command lines name it."""
+    wanted, found = os.fsencode(folder), []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if wanted in path.read_bytes() and _is_alive(int(path.parent.name)):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _is_alive(pid: int) -> bool:
