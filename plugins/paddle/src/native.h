@@ -24,6 +24,11 @@ struct Arguments {
   }
 };
 
+// Memory for a result's values; null for one that is not wanted.
+inline float* Result(const phi::CPUContext& cpu, phi::DenseTensor* tensor) {
+  return tensor ? static_cast<float*>(cpu.Alloc(tensor, phi::DataType::FLOAT32)) : nullptr;
+}
+
 // Does the op, or returns false before it has touched anything: then the CPU's kernel does it.
 using NativeKernel = bool (*)(const phi::CPUContext& cpu, const Arguments& arguments);
 

@@ -84,10 +84,6 @@ void SumRepeated(const float* large, const Repetition& r, float* sums) {
 
 const float* Floats(const DenseTensor& tensor) { return static_cast<const float*>(tensor.data()); }
 
-float* Result(const phi::CPUContext& cpu, DenseTensor* tensor) {
-  return static_cast<float*>(cpu.Alloc(tensor, phi::DataType::FLOAT32));
-}
-
 // Two of one shape: the CPU's kernel uses one thread, and for a few numbers it takes longer to call
 // than to do.
 void AddEqual(const float* left, const float* right, float* sum, int64_t count) {

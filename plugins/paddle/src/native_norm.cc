@@ -92,10 +92,6 @@ bool Fill(const DenseTensor& x, const std::string& layout, Planes* planes) {
 
 const float* Floats(const DenseTensor* tensor) { return tensor ? tensor->data<float>() : nullptr; }
 
-float* Result(const phi::CPUContext& cpu, DenseTensor* tensor) {
-  return tensor ? static_cast<float*>(cpu.Alloc(tensor, phi::DataType::FLOAT32)) : nullptr;
-}
-
 double MeanOf(const float* x, const Planes& planes, int64_t channel) {
   double sum = 0;
   for (int64_t n = 0; n < planes.batch; ++n) sum += Sum(x + planes.at(n, channel), planes.size);

@@ -84,10 +84,6 @@ void PoolPlaneGrad(const Windows& w, const float* x, const float* out, const flo
     }
 }
 
-float* Result(const phi::CPUContext& cpu, DenseTensor* tensor) {
-  return static_cast<float*>(cpu.Alloc(tensor, phi::DataType::FLOAT32));
-}
-
 }  // namespace
 
 bool Pool2d(const phi::CPUContext& cpu, const Arguments& call) {

@@ -29,10 +29,6 @@ SOFTIPU_VECTORISED void Step(const MomentumStep& m, const float* parameter, cons
   }
 }
 
-float* Result(const phi::CPUContext& cpu, phi::DenseTensor* tensor) {
-  return static_cast<float*>(cpu.Alloc(tensor, phi::DataType::FLOAT32));
-}
-
 }  // namespace
 
 bool Momentum(const phi::CPUContext& cpu, const Arguments& call) {
