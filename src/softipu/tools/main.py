@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..errors import UsageError
-from . import cli
+from . import cli, subcommands
 
 #: Subcommand -> (module with main(argv) and parser(), one line of help).
 COMMANDS = {
@@ -23,33 +20,16 @@ COMMANDS = {
 }
 
 
-def usage() -> str:
-    lines = ["usage: softipu COMMAND [ARGS...]", "", "commands:"]
-    lines += [f"  {name:<12}{meaning}" for name, (_, meaning) in COMMANDS.items()]
-    lines += ["", "`softipu COMMAND --help` says more. Other tools: gc-monitor, gc-info,"]
-    lines += ["gc-inventory, gc-reset, vipu, vipu-admin, vipu-server."]
-    return "\n".join(lines)
+_OTHER_TOOLS = """ Other tools: gc-monitor, gc-info,
+gc-inventory, gc-reset, vipu, vipu-admin, vipu-server."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(usage(), file=sys.stdout if arguments else sys.stderr)
-        return 0 if arguments else 2
-    if arguments[0] == "--version":
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] == "--version":
         print(f"softipu {__version__}")
         return 0
-    name = arguments[0]
-    if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"Did you mean `softipu {close[0]}`? " if close else ""
-        error = UsageError(
-            f"softipu has no command {name!r}.", remedy=f"{hint}See `softipu --help`."
-        )
-        print(error, file=sys.stderr)
-        return 2
-    result: int = importlib.import_module(COMMANDS[name][0]).main(arguments[1:])
-    return result
+    return subcommands.run("softipu", COMMANDS, arguments, _OTHER_TOOLS)
 
 
 entry = cli.run(main)
