@@ -62,6 +62,9 @@ def torch_optimizers(draw: Any) -> tuple[str, dict[str, Any]]:
     if arguments.get("centered"):
         # A variance of exactly nothing is a matter of rounding, in torch as here.
         assume(arguments["alpha"] > 0 and arguments["eps"] > 1e-4)
+    if name == "Adam" and arguments["weight_decay"]:
+        # So is a gradient which the decay cancels, where nothing older stands in the divisor.
+        assume(arguments["betas"][1] > 0)
     return name, arguments
 
 

@@ -22,5 +22,7 @@ def shown(total: int, elsewhere: TextIO) -> Iterator[Callable[[Call], None]]:
         def advance(call: Call) -> None:
             bar.set_postfix_str(f"{call.throughput:.1f} imgs/sec", refresh=False)
             bar.update()
+            if bar.n == total:  # However soon after the one before it.
+                bar.refresh()
 
         yield advance
