@@ -1,0 +1,13 @@
+"""Every failure softipu can report: one class per code, with cause and way out.
+
+The classes are the single source of docs/errors.md. Front ends subclass or wrap them so that users
+catch the type they know, and the code stays the same.
+"""
+
+from .base import *
+from .devices import *
+from .frameworks import *
+from .measuring import *
+from .paddle import *
+from .programs import *
+from .serving import *

@@ -1,0 +1,90 @@
+"""What the front ends for PyTorch and TensorFlow report."""
+
+from __future__ import annotations
+
+from .base import SoftIPUError
+
+# --- 20xx: PopTorch --------------------------------------------------------------------------
+
+
+class PopTorchError(SoftIPUError):
+    code = 2000
+    cause = "PopTorch's own wording says why; the text is the one PopTorch users know."
+    remedy = "Follow the message."
+
+
+class CaptureDataDependent(SoftIPUError):
+    code = 2001
+    cause = (
+        "A model is captured once, without data: Python can't branch on values or shapes that only "
+        "exist when the model runs (if, while, .item(), .tolist(), nonzero, unique, masks)."
+    )
+    remedy = (
+        "Use torch.where, poptorch.cond or poptorch.for_loop, masks of a fixed shape, or "
+        "poptorch.CPU for a part that must run in Python."
+    )
+
+
+class CaptureUnsupported(SoftIPUError):
+    code = 2002
+    cause = "PyTorch has no rule that says what the operation returns without running it."
+    remedy = "Replace the operation, or run it on the host with poptorch.CPU."
+
+
+class UnsupportedInput(SoftIPUError):
+    code = 2003
+    cause = (
+        "IPUs take dense tensors with at least one element, of bool, integer, half or float type."
+    )
+    remedy = "Convert the input (for example with .float() or .half()), or leave it out."
+
+
+class BackendMissing(SoftIPUError):
+    code = 2004
+    cause = "The chosen backend needs hardware or a PyTorch build that is not here."
+    remedy = "Unset SOFTIPU_BACKEND to compute on the CPU, or install a PyTorch with CUDA."
+
+
+class FloatingPointException(SoftIPUError):
+    code = 2006
+    cause = "Options.Precision.enableFloatingPointExceptions is on, and a number became impossible."
+    remedy = "Look at the inputs of the operation that the message names, or turn the option off."
+
+
+class NoCycles(SoftIPUError):
+    code = 2005
+    cause = "Cycles are predicted by the machine model, which this version does not have yet."
+    remedy = "Use getLatency() and its relatives for times measured on this machine."
+
+
+class KerasAlreadyLoaded(SoftIPUError, ImportError):
+    code = 3000
+    cause = "IPU programs are written for Keras 2, and TensorFlow picks one Keras for a process."
+    remedy = (
+        "Import tensorflow.python.ipu before tensorflow.keras is first used, "
+        "or set TF_USE_LEGACY_KERAS=1."
+    )
+
+
+class InvalidPoplarFlags(SoftIPUError):
+    code = 3010
+    cause = "TF_POPLAR_FLAGS has a flag that does not exist, or a value that the flag can't take."
+    remedy = "Correct it; TF_POPLAR_FLAGS=--help prints every flag, docs/environment.md says where."
+
+
+class PoplarFilesUnsupported(SoftIPUError):
+    code = 3011
+    cause = "The format belongs to Graphcore's run time for compiled programs, which is not here."
+    remedy = (
+        "Save variables with tf.train.Checkpoint or model.save, data sets with "
+        "tf.data.Dataset.save, and arrays with numpy.savez."
+    )
+
+
+class FloatingPointTrap(SoftIPUError, ArithmeticError):
+    code = 3020
+    cause = "IPUConfig.floating_point_behaviour asks to stop at NaN, overflow or division by 0."
+    remedy = (
+        "Lower the learning rate or the loss scale, look at the inputs, or find the operation with "
+        "tf.debugging.enable_check_numerics(); or leave floating_point_behaviour unset."
+    )
