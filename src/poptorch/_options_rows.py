@@ -65,6 +65,8 @@ class Kind:
 
 
 flag = Kind("True or False", (bool,))
+#: Where PopTorch asks for truth only, and programs pass numbers.
+truth = Kind("True or False, or a number", (bool, int), stored=bool)
 text = Kind("a text", (str,))
 anything = Kind("any value")
 mapping = Kind("a dictionary", (dict,))

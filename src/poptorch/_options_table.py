@@ -27,6 +27,7 @@ from ._options_rows import (
     one_of,
     optional,
     text,
+    truth,
     whole,
 )
 from ._strategies import PipelinedExecution, _IExecutionStrategy
@@ -225,7 +226,7 @@ ROWS: tuple[Row, ...] = (
     _kept("enableStableNorm", Param("enabled", flag), UNSET,
           "Whether norms are computed in the slower, more accurate way. They always are here.",
           "ignored, warned once", key="enableStableNorm", where="popart"),
-    _row("enableSyntheticData", Param("enabled", flag),
+    _row("enableSyntheticData", Param("enabled", truth),
          key="syntheticDataMode", where="popart", write=_synthetic_data,
          meaning="Whether inputs are made up on the IPU (normally distributed) instead of copied "
                  "from the host, to measure without host I/O."),
@@ -244,10 +245,10 @@ ROWS: tuple[Row, ...] = (
     _kept("setExecutionStrategy", Param("strategy", _strategy), PipelinedExecution,
           "How the blocks of the model are spread over IPUs and time.",
           key="_execution_strategy", where="private"),
-    _kept("relaxOptimizerAttributesChecks", Param("relax", flag, True), False,
+    _kept("relaxOptimizerAttributesChecks", Param("relax", truth, True), False,
           "Whether optimiser attributes that are not understood are logged at level DEBUG only, "
           "instead of as warnings.", key="_relax_optimizer_checks", where="private"),
-    _kept("showCompilationProgressBar", Param("show", flag, True), True,
+    _kept("showCompilationProgressBar", Param("show", truth, True), True,
           "Whether compilation shows a progress bar, and its time is measured.",
           key="_show_compilation_progress_bar", where="private"),
     _kept("sourceLocationExcludes", Param("excludes", names), default_source_location_excludes,

@@ -88,3 +88,12 @@ class FloatingPointTrap(SoftIPUError, ArithmeticError):
         "Lower the learning rate or the loss scale, look at the inputs, or find the operation with "
         "tf.debugging.enable_check_numerics(); or leave floating_point_behaviour unset."
     )
+
+
+class PopartNotThere(SoftIPUError, AttributeError):
+    code = 2060
+    cause = (
+        "Of PopART, softipu has the enumerations with which PopTorch programs set options; the API "
+        "that builds graphs and sessions (popart.Builder, TrainingSession, popxl) is not there."
+    )
+    remedy = "Write the model in PyTorch, and run it with poptorch, or keep to popart's enumerations."
