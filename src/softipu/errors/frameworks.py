@@ -96,4 +96,4 @@ class PopartNotThere(SoftIPUError, AttributeError):
         "Of PopART, softipu has the enumerations with which PopTorch programs set options; the API "
         "that builds graphs and sessions (popart.Builder, TrainingSession, popxl) is not there."
     )
-    remedy = "Write the model in PyTorch, and run it with poptorch, or keep to popart's enumerations."
+    remedy = "Write the model in PyTorch and run it with poptorch; keep to popart's enumerations."
