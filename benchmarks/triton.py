@@ -106,7 +106,8 @@ def _settled(executable: ServedExecutable) -> bool:
 
 def row(count: int, running: Served, case: Case, args: argparse.Namespace) -> str:
     entry = case.repository / case.name
-    limits = ["--seconds", str(args.seconds), "--settle", str(args.settle)]
+    # The server meets joined requests of every size, and chooses a way for each.
+    limits = ["--seconds", str(args.seconds), "--settle", str(args.settle / 3)]
     sending = Sending(count, running.address, case, args.seconds)
     sending.settle(args.settle)
     here = turns.Player(
@@ -218,7 +219,7 @@ def main() -> int:
     add("--clients", type=int, nargs="+", default=[1, 4, 8])
     add("--rounds", type=int, default=5, help="turns of each side; 0 leaves the table out")
     add("--seconds", type=float, default=10, help="length of a turn")
-    add("--settle", type=float, default=60, help="seconds to choose a way to compute in")
+    add("--settle", type=float, default=180, help="seconds to choose a way to compute in")
     add("--perf-analyzer", metavar="PATH", help="the program (default: the one in PATH)")
     add("--load", type=float, metavar="SECONDS", help="also test under load, so long")
     add("--in-process", nargs=2, help=argparse.SUPPRESS)
