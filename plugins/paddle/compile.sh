@@ -33,6 +33,10 @@ cmake -S . -B build \
     -DSOFTIPU_SANITIZE="${SOFTIPU_SANITIZE:-OFF}"
 cmake --build build --parallel "$JOBS"
 
-# The wheel takes the libraries just built; setup.py finds them through this variable.
-SOFTIPU_BUILT="$PWD/build" "$PYTHON" setup.py --quiet bdist_wheel --dist-dir build/dist
+# The wheel takes the libraries just built; setup.py finds them through this variable. pip fetches what
+# makes wheels where the environment has none (a new venv, for one).
+isolation=()
+if "$PYTHON" -c 'import setuptools, wheel' 2>/dev/null; then isolation=(--no-build-isolation); fi
+SOFTIPU_BUILT="$PWD/build" "$PYTHON" -m pip wheel --quiet --no-deps "${isolation[@]}" \
+    --wheel-dir build/dist .
 ls -l build/dist/*.whl
