@@ -152,12 +152,21 @@ class NameScope:
         self.name = name
 
     def __enter__(self) -> NameScope:
-        capture = current()
-        if capture is not None:
-            capture.scopes.append(self.name)
+        push_name_scope(self.name)
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        capture = current()
-        if capture is not None:
-            capture.scopes.pop()
+        pop_name_scope()
+
+
+def push_name_scope(name: str) -> None:
+    """Names of the ops from here on get the prefix, until `pop_name_scope`."""
+    capture = current()
+    if capture is not None:
+        capture.scopes.append(name)
+
+
+def pop_name_scope() -> None:
+    capture = current()
+    if capture is not None:
+        capture.scopes.pop()

@@ -24,9 +24,12 @@ from ._ops_hints import (
 )
 from ._ops_host import CPU
 from ._ops_multiconv import MultiConv
+from ._ops_native import register as _register_native_operators
 from ._ops_overlap import set_overlap_for_input, set_overlap_for_output
 from ._ops_print import ipu_print_tensor
 from ._ops_slice import dynamic_slice, dynamic_update
+
+_register_native_operators()
 
 __all__ = [
     "CPU",
