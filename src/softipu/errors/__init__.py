@@ -6,6 +6,7 @@ catch the type they know, and the code stays the same.
 
 from .base import *
 from .devices import *
+from .estimates import *
 from .frameworks import *
 from .measuring import *
 from .paddle import *
