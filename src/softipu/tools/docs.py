@@ -31,6 +31,7 @@ COMMANDS = (
     "softipu.tools.doctor:parser",
     "softipu.tools.dashboard.command:parser",
     "softipu.tools.cache:parser",
+    "softipu.sdk.command:parser",
     "softipu.bench.plot:parser",
     "softipu.bench.run:parser",
     "softipu.bench.runner.cli:parser",
