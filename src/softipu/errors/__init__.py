@@ -9,6 +9,7 @@ from .containers import *
 from .devices import *
 from .estimates import *
 from .frameworks import *
+from .instances import *
 from .measuring import *
 from .paddle import *
 from .programs import *
