@@ -9,5 +9,6 @@ from .devices import *
 from .frameworks import *
 from .measuring import *
 from .paddle import *
+from .poprun import *
 from .programs import *
 from .serving import *
