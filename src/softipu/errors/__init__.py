@@ -12,5 +12,6 @@ from .frameworks import *
 from .instances import *
 from .measuring import *
 from .paddle import *
+from .poprun import *
 from .programs import *
 from .serving import *
