@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import bert, resnet, small
+
 from softipu.errors import ProfileTooNew, ProfileUnreadable
 from softipu.machine.reading import estimate_from_json
 from softipu.machine.result import FORMAT, Cycles, Estimate, Hint, IpuMemory, Step
@@ -145,7 +147,7 @@ def test_events_of_a_trace_lie_inside_each_other(estimate: Estimate) -> None:
 def test_ranges_say_the_same_as_the_numbers(numbers: list[int]) -> None:
     pairs = payload.ranges(numbers)
     assert [n for first, end in pairs for n in range(first, end)] == numbers
-    assert all(a[1] < b[0] for a, b in zip(pairs, pairs[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(pairs))
 
 
 # --- bad files ---------------------------------------------------------------------------------

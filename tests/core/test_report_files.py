@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from report_samples import bert, small
+
 from softipu import report
 from softipu.errors import ProfileForeign, ProfileMissing, ProfileUnreadable, ReportUnwritable
 from softipu.report import files, html
@@ -141,7 +142,7 @@ while True:
     for text in texts:
         write_files(sys.argv[1], {"profile.pop": text})
 """
-    writer = start(code, str(tmp_path), str(Path(__file__).parent))
+    writer = start(code, str(tmp_path), str(Path(__file__).parent.parent / "samples"))
     assert writer.stdout is not None
     assert writer.stdout.readline() == "ready\n"
     path = tmp_path / "profile.pop"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import bert, network, resnet, small
+
 from softipu.machine.result import Cycles, Estimate, Step
 from softipu.machine.settings import Settings
 from softipu.report.timeline import Block, Timeline, lay_out, runs_of

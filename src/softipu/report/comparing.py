@@ -10,14 +10,15 @@ from ..machine.result import Estimate, Step
 from .summary import CATEGORIES, CAUSES, summarise
 from .timeline import lay_out, runs_of
 
-#: Figures of the summary that are compared: key, what it is called, unit, whether more is better.
-FIGURES: tuple[tuple[str, str, str, bool], ...] = (
+#: Figures of the summary that are compared: key, what it is called, unit, whether more is better,
+#: or None where it is neither.
+FIGURES: tuple[tuple[str, str, str, bool | None], ...] = (
     ("throughput", "Throughput", "samples/s", True),
     ("latency_seconds", "Latency", "s", False),
     ("seconds", "One call", "s", False),
-    ("batch", "Samples per call", "samples", True),
-    ("flops", "Work per call and replica", "FLOP", False),
-    ("steps", "Steps", "", False),
+    ("batch", "Samples per call", "samples", None),
+    ("flops", "Work per call and replica", "FLOP", None),
+    ("steps", "Steps", "", None),
 )
 
 #: Steps that a comparison names.
