@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test lint bench docs plugin plugin-asan inference-asan clean
+.PHONY: demo test lint bench docs plugin plugin-asan inference-asan docker-check clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
@@ -54,6 +54,10 @@ plugin-asan: $(STAMP)
 
 inference-asan: $(STAMP)
 	$(BIN)/python tests/paddle/sanitized_inference.py
+
+# Builds the image for real and uses it; needs root, podman, buildah and debootstrap.
+docker-check:
+	docker/check.sh
 
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs

@@ -43,15 +43,16 @@ if ! getent group "$gid" >/dev/null; then
     groupadd --gid "$gid" "$group"
 fi
 holder=$(getent passwd "$uid" | cut -d: -f1 || true)
-if [ "$holder" = "$user" ]; then
-    usermod --gid "$gid" "$user"
-elif [ -n "$holder" ]; then
-    # The image's own user, most likely: it gets the host's name.
+if [ "$holder" != "$user" ]; then
     ! getent passwd "$user" >/dev/null || fail "'$user' exists here with another number."
-    usermod --login "$user" --gid "$gid" "$holder"
-else
-    ! getent passwd "$user" >/dev/null || fail "'$user' exists here with another number."
+fi
+if [ -z "$holder" ]; then
     useradd --uid "$uid" --gid "$gid" --no-create-home --home-dir "/home/$user" --shell /bin/bash "$user"
+else
+    # The image's own user, most likely: it gets the host's names. usermod would refuse that while
+    # the user has a process, and the container's first one is his.
+    sed -i "s/^$holder:\([^:]*\):$uid:[0-9]*:/$user:\1:$uid:$gid:/" /etc/passwd
+    [ ! -w /etc/shadow ] || sed -i "s/^$holder:/$user:/" /etc/shadow
 fi
 home=$(getent passwd "$uid" | cut -d: -f6)
 mkdir -p "$home"

@@ -106,8 +106,15 @@ inside "$container" -- python /examples/digits_training.py --epochs 2
 say "As a user that the image does not know"
 inside --user 4321:4321 "$container" -- gc-monitor --no-card-info
 say "As a user that add_user.sh makes"
-inside --user 0:0 "$container" -- add_user.sh somebody 5432 people 6543
-# shellcheck disable=SC2016  # expanded inside
-inside --user somebody "$container" -- bash -c \
-    '[ "$(id -un):$(id -u):$(id -gn):$(id -g)" = somebody:5432:people:6543 ] && gc-monitor >/dev/null'
+# The second has the number of the image's own user, as the first user of most machines does.
+for names in "somebody 5432 people 6543" "me 1000 us 1000"; do
+    read -r user uid group gid <<<"$names"
+    inside --user 0:0 "$container" -- add_user.sh "$user" "$uid" "$group" "$gid"
+    inside --user 0:0 "$container" -- add_user.sh "$user" "$uid" "$group" "$gid"
+    # shellcheck disable=SC2016  # expanded inside
+    inside --user "$user" "$container" -- bash -c 'gc-monitor >/dev/null && echo "$(id -un) $(id -u) $(id -g)"' |
+        tee /dev/stderr | grep -qx "$user $uid $gid"
+done
+say "install_rdma.sh"
+inside "$container" -- bash /usr/local/share/softipu/installers/install_rdma.sh
 say "All well"
