@@ -124,6 +124,19 @@ def _square(field: tuple[int, ...], parts: int) -> list[int]:
     return sizes
 
 
+@lru_cache(maxsize=65536)
+def position_splits(positions: int, tiles: int) -> tuple[int, ...]:
+    """Positions take the tiles that are left; half or a quarter where more only cost."""
+    found: list[int] = []
+    most = 6 if positions <= tiles else 3  # small problems leave tiles idle more often
+    while tiles and len(found) < most:
+        parts = min(positions, tiles)
+        if parts not in found:
+            found.append(parts)
+        tiles //= 2
+    return tuple(found)
+
+
 def _vertex(
     problem: Problem, method: Method, part: tuple[int, ...], groups: int, ins: int, outs: int
 ) -> float:
@@ -220,10 +233,8 @@ class _Search:
                         break
                     ins = -(-self.in_part // in_split)
                     work = self.least * groups * outs * ins * self.positions
-                    # Positions take the tiles that are left; fewer where more only cost.
-                    for left in (tiles // used, tiles // 2 // used, tiles // 4 // used):
-                        parts = min(self.positions, left)
-                        if not parts or (best is not None and work / parts >= best.total):
+                    for parts in position_splits(self.positions, tiles // used):
+                        if best is not None and work / parts >= best.total:
                             break
                         found = self._plan(group_split, out_split, in_split, parts)
                         if found is not None and (best is None or found.total < best.total):
