@@ -13,6 +13,24 @@ class GraphMalformed(SoftIPUError):
     remedy = "Correct the graph; for one that softipu captured itself, report the model as a bug."
 
 
+class GraphEmpty(SoftIPUError):
+    code = 8030
+    cause = "The graph has no op that takes time, so there is nothing to estimate."
+    remedy = "Capture a model that computes something; check that its outputs depend on its inputs."
+
+
+class SettingsContradict(SoftIPUError):
+    code = 8031
+    cause = "Two settings, or a setting and the graph, can't both hold on any IPU."
+    remedy = "Change one of the two; `python -m softipu.arch` lists what each system has."
+
+
+class ModelTooLarge(SoftIPUError):
+    code = 8032
+    cause = "Even in streaming memory the weights and states have no room in the whole system."
+    remedy = "Use more IPUs, shard over replicas, or a smaller model."
+
+
 # --- 805x and 806x: reports and profiles -------------------------------------------------------
 
 

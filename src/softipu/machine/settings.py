@@ -40,6 +40,8 @@ class Settings:
     stochastic_rounding: bool = False
     #: How often outputs travel to the host: with each micro-batch, or once a call.
     outputs_every_micro_batch: bool = True
+    #: A system of softipu.arch, such as `bow-pod16`; None: the smallest that has enough IPUs.
+    system: str | None = None
 
     def proportion(self, ipu: int) -> float:
         values = self.available_memory_proportion

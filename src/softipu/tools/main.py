@@ -16,6 +16,7 @@ COMMANDS = {
     "dashboard": ("softipu.tools.dashboard.command", "live web page of all IPUs"),
     "serve": ("softipu.serve.command", "serve exported models on a Triton server"),
     "cache": ("softipu.tools.cache", "what a cache of compiled models holds; clean it up"),
+    "sdk": ("softipu.sdk.command", "the directory that scripts for the Poplar SDK source"),
     "report": ("softipu.report.command", "the report of a run with profiling; compare two"),
     "bench": ("softipu.bench.cli", "measure: CNN inference, throughput and latency"),
 }
