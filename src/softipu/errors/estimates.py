@@ -29,3 +29,13 @@ class ModelTooLarge(SoftIPUError):
     code = 8032
     cause = "Even in streaming memory the weights and states have no room in the whole system."
     remedy = "Use more IPUs, shard over replicas, or a smaller model."
+class EstimateShapesDynamic(SoftIPUError):
+    code = 8010
+    cause = "A graph for an IPU has shapes that are known in numbers before it runs."
+    remedy = "Capture the model with inputs of fixed sizes, without symbolic dimensions."
+
+
+class EstimateGraphEmpty(SoftIPUError):
+    code = 8011
+    cause = "The graph has no operation that takes any time, so there is nothing to estimate."
+    remedy = "Give a model that computes something of its inputs."
