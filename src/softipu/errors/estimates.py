@@ -29,6 +29,8 @@ class ModelTooLarge(SoftIPUError):
     code = 8032
     cause = "Even in streaming memory the weights and states have no room in the whole system."
     remedy = "Use more IPUs, shard over replicas, or a smaller model."
+
+
 class EstimateShapesDynamic(SoftIPUError):
     code = 8010
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."
