@@ -73,6 +73,8 @@ class ProfileLacks(SoftIPUError, AttributeError):
     code = 8055
     cause = "libpva has the name; the machine model doesn't know the figure, and invents none."
     remedy = "See docs/report.md for what `pva` reads from a profile of softipu."
+
+
 class EstimateShapesDynamic(SoftIPUError):
     code = 8010
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."
