@@ -109,6 +109,8 @@ case $extras in *,torch,*) inside "$container" -- python -c 'import poptorch' ;;
 case $extras in *,tensorflow,*) inside "$container" -- python -c 'from tensorflow.python import ipu' ;; esac
 case $extras in *,paddle,*) inside "$container" -- python -c 'import paddle; paddle.static.IpuStrategy()' ;; esac
 
+say "install_rdma.sh"
+inside "$container" -- bash /usr/local/share/softipu/installers/install_rdma.sh
 say "As a user that the image does not know"
 # With a state directory of its own, as gc-docker and into_docker.sh pass one: the one in the home
 # directory is the first user's by now.
@@ -124,6 +126,4 @@ for names in "somebody 5432 people 6543" "me 1000 us 1000"; do
         'SOFTIPU_HOME=/tmp/$(id -u) gc-monitor >/dev/null && echo "$(id -un) $(id -u) $(id -g)"' |
         tee /dev/stderr | grep -qx "$user $uid $gid"
 done
-say "install_rdma.sh"
-inside "$container" -- bash /usr/local/share/softipu/installers/install_rdma.sh
 say "All well"

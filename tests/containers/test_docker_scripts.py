@@ -484,7 +484,7 @@ def test_the_dockerfile_copies_only_what_the_context_has():
 def test_the_image_is_for_a_user_who_is_not_root():
     lines = (DOCKER / "Dockerfile").read_text().splitlines()
     users = [line for line in lines if line.startswith("USER")]
-    assert users == ["USER ipu"]
+    assert users == ["USER 1000:1000"]
     assert any(line.startswith("HEALTHCHECK") for line in lines)
     (base,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", "\n".join(lines), re.M)
     assert re.search(r"-\d{8}|@sha256:", base), "pinned by a date or a digest"
