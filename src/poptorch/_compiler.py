@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from softipu.errors import UnsupportedInput
+from softipu.errors import PopdistMisuse, UnsupportedInput
 
 from ._arg_parsers import flatten, rebuild
 from ._attachment import Attachment, clock
@@ -23,6 +23,7 @@ from ._engine.backend import backend_device
 from ._engine.batching import Batching, Mode, Output
 from ._engine.memory import DeviceMemory
 from ._engine.plan import Plan
+from ._engine.together import Share, share_of
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._inputs import Arguments, CompiledArguments
@@ -64,6 +65,21 @@ def batching_of(options: Any) -> Batching:
         group_size=options.input_group_size,
         orthogonal=options.input_cgt == CommGroupType.Orthogonal,
     )
+
+
+def share_of_options(options: Any) -> Share:
+    """Which part of all replicas this process has."""
+    processes = options.Distributed.numProcesses
+    local, size = options.replication_factor, options.input_group_size
+    orthogonal = options.input_cgt == CommGroupType.Orthogonal
+    if processes > 1 and (local % size or (size > 1 and orthogonal)):
+        raise failure(
+            PopdistMisuse,
+            f"Groups of {size} replicas that share inputs reach over several processes of {local} "
+            "replicas each.",
+            remedy="Use consecutive groups, of a size that divides the replicas of a process.",
+        )
+    return share_of(options.Distributed.processId, processes, local)
 
 
 def micro_batch(tensor: torch.Tensor, options: Any) -> torch.Tensor:
@@ -108,7 +124,7 @@ def _check_input(tensor: torch.Tensor) -> None:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Capturing makes very many objects; Python would look through them again and again, for a
     third of the time."""
     collects = gc.isenabled()
@@ -120,12 +136,12 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-@_no_collection()
+@no_collection()
 def compile_model(job: Job, bound: Arguments) -> Executable:
     """Captures and checks the model and prepares memory; no IPU is attached yet."""
     device = backend_device()
     micro = prepared(bound, job.options)
-    sharded = _shards(job)
+    sharded = shards_of(job)
     source = Source(
         model=job.model,
         args=tuple(micro.positional),
@@ -146,8 +162,8 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         [place_of(node) for node in program.nodes], job.options._execution_strategy
     )
     attachment = Attachment(job.options, per_replica)
-    _take_overlaps(program, job.options)
-    _check_program(program, job)
+    remove_overlaps(program, job.options)
+    check_program(program, job)
     log_program(program, job.options)
     plan = _plan(program, job, sharded)
     seed = job.options.random_seed if job.options.exists("random_seed") else 0
@@ -198,7 +214,7 @@ def write_hypers(executable: Executable, description: Description) -> None:
         memory.upload(memory.hypers, name, value)
 
 
-def _take_overlaps(program: Program, options: Any) -> None:
+def remove_overlaps(program: Program, options: Any) -> None:
     """Marks of overlapped I/O are checked and leave the graph: they say how, not what."""
     graph = program.micro.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -215,7 +231,7 @@ def _take_overlaps(program: Program, options: Any) -> None:
     )
 
 
-def _check_program(program: Program, job: Job) -> None:
+def check_program(program: Program, job: Job) -> None:
     options = job.options
     check_pipeline(
         options._execution_strategy,
@@ -224,7 +240,8 @@ def _check_program(program: Program, job: Job) -> None:
         options.device_iterations,
         options.Training.gradient_accumulation,
     )
-    if program.loose_buffers and options.replication_factor > 1 and options.broadcast_buffers:
+    replicas = share_of_options(options).total_replicas
+    if program.loose_buffers and replicas > 1 and options.broadcast_buffers:
         raise createPoptorchError(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate "
             "buffers becoming out of sync between replicas, you can disable buffer broadcasting "
@@ -255,6 +272,7 @@ def _plan(program: Program, job: Job, sharded: tuple[tuple[str, tuple[int, ...]]
         mean=reduction == ReductionType.Mean,
         sharded=sharded,
         checks_floats=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
+        share=share_of_options(options),
     )
 
 
@@ -272,7 +290,7 @@ def _expose(program: Program, node_name: str) -> None:
     program.micro.recompile()
 
 
-def _shards(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def shards_of(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """For variables that differ between replica groups: which slice each replica uses."""
     found = []
     for name, (kind, shards, _mode) in (job.replica_groups or {}).items():
@@ -280,7 +298,7 @@ def _shards(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
             raise createPoptorchError(
                 "Scalars cannot be passed as per-replica weight tensor values"
             )
-        replicas = job.options.replication_factor
+        replicas = share_of_options(job.options).total_replicas
         found.append((name, shard_of_each_replica(kind, shards, replicas)))
     return tuple(found)
 

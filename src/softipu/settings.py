@@ -105,6 +105,8 @@ SETTINGS = {
                 "Where programs compute."),
         Setting("SOFTIPU_PROFILE_DIR", "path", None,
                 "Where profiles are written (`softipu run --profile`)."),
+        Setting("SOFTIPU_ENGINE_TIMEOUT", "seconds", 30.0,
+                "Seconds that gc-docker and gc-podman wait for an answer of the container engine."),
         Setting("SOFTIPU_VIPU_ACCESS_KEY", "text", None,
                 "Access key that `vipu-server` demands and clients send."),
         Setting("SOFTIPU_DISABLE_HOOKS", "flag", False,
@@ -197,6 +199,8 @@ SETTINGS = {
                 "Seconds that an instance waits for others that live but do something else."),
         Setting("SOFTIPU_INSTANCES_SILENCE", "seconds", 20.0,
                 "Seconds without a sign of life after which an instance counts as lost."),
+        Setting("SOFTIPU_HOROVOD", "flag", False,
+                "1: `import horovod` is softipu's even where another Horovod is installed."),
         Setting("PVTI_OPTIONS", "text", None,
                 'JSON; `{"enable": "true", "directory": "DIR"}`: trace points are written to DIR '
                 "(default: the working directory) as trace-event JSON."),

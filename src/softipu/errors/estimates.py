@@ -73,3 +73,15 @@ class ProfileLacks(SoftIPUError, AttributeError):
     code = 8055
     cause = "libpva has the name; the machine model doesn't know the figure, and invents none."
     remedy = "See docs/report.md for what `pva` reads from a profile of softipu."
+
+
+class EstimateShapesDynamic(SoftIPUError):
+    code = 8010
+    cause = "A graph for an IPU has shapes that are known in numbers before it runs."
+    remedy = "Capture the model with inputs of fixed sizes, without symbolic dimensions."
+
+
+class EstimateGraphEmpty(SoftIPUError):
+    code = 8011
+    cause = "The graph has no operation that takes any time, so there is nothing to estimate."
+    remedy = "Give a model that computes something of its inputs."

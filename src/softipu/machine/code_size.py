@@ -23,11 +23,11 @@ _VERTEX_CODE = {
 }  # fmt: skip
 _DEFAULT_VERTEX_CODE = 420
 #: One compute set or exchange in the control program; the call of an outlined one.
-_STEP_CODE, _CALL_CODE = 36, 24
+_STEP_CODE, _CALL_CODE = 32, 24
 #: Sends, receives and delays for each message that a tile takes part in; the frame of an exchange.
-_MESSAGE_CODE, _EXCHANGE_FRAME = 14, 40
+_MESSAGE_CODE, _EXCHANGE_FRAME = 12, 40
 #: Fields of a vertex; work lists of those that multiply.
-_VERTEX_STATE, _WORK_LIST = 44, 180
+_VERTEX_STATE, _WORK_LIST = 36, 180
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,17 @@ not end when it is told to is killed.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 
+from .. import __version__
 from ..errors import (
     HostLost,
+    HostRefused,
     HostUnreachable,
     InstanceFailed,
     InstanceKilled,
@@ -22,7 +25,7 @@ from ..errors import (
     SoftIPUError,
     from_json,
 )
-from . import network, remote
+from . import network, remains, remote
 from .job import Job
 from .link import Event, Known, Link
 from .log import Log
@@ -55,6 +58,9 @@ class Supervisor:
     def run(self) -> int:
         """The exit status: that of the first failure, 128 + N for signal N, else 0."""
         started = time.monotonic()
+        # What an agent leaves when it is killed becomes ours, and can be ended.
+        before = frozenset(remains.descendants(os.getpid()))
+        remains.adopt_orphans()
         with self._signals():
             try:
                 self._start_agents()
@@ -68,6 +74,7 @@ class Supervisor:
                 self._fail(None, 128 + signal.SIGPIPE)  # the reader of our output went away
             finally:
                 self._wind_down()
+                remains.end_descendants(0.0, 1.0, set(), before)
         return self.status
 
     # --- the start ------------------------------------------------------------------------------
@@ -167,10 +174,7 @@ class Supervisor:
         elif "ended" in message:
             self._on_instance_end(link, *message["ended"])
         elif "hello" in message:
-            link.hello = message["hello"]
-            self._log.debug(f"Agent on {link.host} is ready (PID {link.hello['pid']})")
-            if self._job.numa and link.hello["nodes"] < 2:
-                self._log.info(f"{link.host} has one NUMA node: instances share its CPUs")
+            self._on_hello(link, message["hello"])
         elif "started" in message:
             for text, (pid, ticks) in message["started"].items():
                 self._pids[int(text)] = pid
@@ -186,6 +190,15 @@ class Supervisor:
             self._fail(error, 1)
         elif "bye" in message:
             link.said_bye = True
+
+    def _on_hello(self, link: Link, hello: Message) -> None:
+        if hello["version"] != __version__:
+            what = f"Host {link.host} has softipu {hello['version']}, this host {__version__}."
+            self._fail(HostRefused(what, remedy="Install the same version on all hosts."), 1)
+        link.hello = hello
+        self._log.debug(f"Agent on {link.host} is ready (PID {hello['pid']})")
+        if self._job.numa and hello["nodes"] < 2:
+            self._log.info(f"{link.host} has one NUMA node: instances share its CPUs")
 
     def _on_instance_end(self, link: Link, instance: int, code: int) -> None:
         self._running.discard(instance)
