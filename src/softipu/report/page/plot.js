@@ -29,8 +29,15 @@ class Chart {
     this.from = 0;
     this.to = 1;
     this.asked = false;
+    this.near = false;
     this.fingers = new Map();
     new ResizeObserver(() => this.resize()).observe(this.node);
+    // Far below the window nothing is drawn: the page opens sooner.
+    new IntersectionObserver((entries) => {
+      this.near = entries.at(-1).isIntersecting;
+      if (this.near && this.stale) this.redraw();
+    }, { rootMargin: "300px" }).observe(this.node);
+    addEventListener("beforeprint", () => { this.near = true; this.paint(); });
     themeListeners.push(() => this.redraw());
     this.listen();
   }
@@ -78,7 +85,7 @@ class Chart {
     this.canvas.style.height = `${height}px`;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
-    this.paint();
+    this.redraw();
   }
 
   redraw() {
@@ -88,7 +95,8 @@ class Chart {
   }
 
   paint() {
-    if (!this.canvas.width || !this.span) return;
+    this.stale = !this.near;
+    if (!this.near || !this.canvas.width || !this.span) return;
     const ratio = this.canvas.width / Math.max(1, this.width);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, this.width, this.height);
@@ -100,7 +108,7 @@ class Chart {
   drawValues(top, text, binary) {
     const context = this.context;
     const bottom = this.height - this.edge.bottom;
-    const step = niceStep(top, 5, binary);
+    const step = niceStep(top, 6, binary);
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (let value = 0; value <= top * 1.0001; value += step) {
@@ -113,10 +121,10 @@ class Chart {
     }
   }
 
-  // Numbers below. `text` may be given the distance of two of them.
-  drawAxis(text, y = this.height - this.edge.bottom) {
+  // Numbers below, at round places of `unit` (a cycle count that is one second, for instance).
+  drawAxis(text, unit = 1, y = this.height - this.edge.bottom) {
     const context = this.context;
-    const step = niceStep(this.span, Math.max(2, Math.floor(this.inner / 110)));
+    const step = unit * niceStep(this.span / unit, Math.max(2, Math.floor(this.inner / 100)));
     context.textBaseline = "top";
     context.fillStyle = colour("--muted");
     for (let value = Math.ceil(this.from / step) * step; value <= this.to * 1.000001; value += step) {

@@ -1,11 +1,14 @@
 // The execution timeline: a lane for each IPU, on a canvas, from a whole call down to one step.
 
-const TRACKS = { block: 15, op: 16, cause: 26, gap: 13 };
-const laneHeight = (lanes) => TRACKS.block + TRACKS.cause + TRACKS.gap + (lanes.ipus.length <= 16 ? TRACKS.op : 0);
+const TRACKS = { block: 16, op: 16, cause: 40, gap: 14 };
+const laneHeight = (lanes) => (lanes.ipus.length > 16 ? 36 : TRACKS.block + TRACKS.cause + TRACKS.gap);
 
 function drawTimeline(chart, context, lanes, clock) {
   const height = laneHeight(lanes);
-  const withNames = lanes.ipus.length <= 16;
+  const under = height - TRACKS.gap - TRACKS.block;
+  const perPixel = chart.span / chart.inner;
+  // Names take room from the causes only once they can be read.
+  const named = (block) => under > TRACKS.op * 2 && block.group.cycles / Math.max(1, block.group.numbers.length) / perPixel >= 6;
   lanes.ipus.forEach((ipu, row) => {
     const top = chart.edge.top + row * height;
     context.fillStyle = colour("--text");
@@ -20,13 +23,12 @@ function drawTimeline(chart, context, lanes, clock) {
     context.clip();
     const visible = lanes.between(ipu, chart.from, chart.to);
     for (const block of visible) drawBlock(chart, context, block, top);
-    const below = top + TRACKS.block + (withNames ? TRACKS.op : 0);
-    drawCauses(chart, context, lanes, visible, below);
-    if (withNames) for (const block of visible) drawNames(chart, context, lanes, block, top + TRACKS.block);
+    const names = visible.some(named);
+    drawCauses(chart, context, lanes, visible, top + TRACKS.block + (names ? TRACKS.op : 0), under - (names ? TRACKS.op : 0));
+    if (names) for (const block of visible) drawNames(chart, context, lanes, block, top + TRACKS.block, under);
     context.restore();
   });
-  const seconds = (value) => value / clock;
-  chart.drawAxis((value) => (value === 0 ? "0" : timeText(seconds(value))), chart.height - chart.edge.bottom);
+  chart.drawAxis((value, step) => tickTime(value / clock, step / clock), clock);
   if (chart.cursor > chart.edge.left) {
     context.strokeStyle = colour("--text");
     chart.line(Math.round(chart.cursor) + 0.5, 4, Math.round(chart.cursor) + 0.5, chart.height - chart.edge.bottom);
@@ -51,7 +53,7 @@ function drawBlock(chart, context, block, top) {
 }
 
 // Each column of pixels is cut as its time is: zoomed out it shows shares, zoomed in single steps.
-function drawCauses(chart, context, lanes, visible, top) {
+function drawCauses(chart, context, lanes, visible, top, height) {
   const early = new Float64Array(CAUSE_ORDER.length);
   const late = new Float64Array(CAUSE_ORDER.length);
   const paints = CAUSE_ORDER.map((cause) => colour(`--${cause}`));
@@ -69,9 +71,9 @@ function drawCauses(chart, context, lanes, visible, top) {
       lanes.before(block.group, Math.max(0, Math.min(to, block.end) - block.start), late);
       for (let c = 0; c < sums.length; c += 1) sums[c] += late[c] - early[c];
     }
-    let y = top + TRACKS.cause;
+    let y = top + height;
     for (let c = sums.length - 1; c >= 0; c -= 1) {
-      const part = (sums[c] / perPixel) * TRACKS.cause;
+      const part = (sums[c] / perPixel) * height;
       if (part <= 0) continue;
       context.fillStyle = paints[c];
       context.fillRect(chart.edge.left + x, y - part, 1, part);
@@ -81,10 +83,9 @@ function drawCauses(chart, context, lanes, visible, top) {
 }
 
 // Names of steps, once they have room.
-function drawNames(chart, context, lanes, block, top) {
+function drawNames(chart, context, lanes, block, top, height) {
   const { group } = block;
-  const perPixel = chart.span / chart.inner;
-  if (!group.numbers.length || group.cycles / group.numbers.length / perPixel < 3) return;
+  if (!group.numbers.length) return;
   const first = lanes.stepAt(group, Math.max(0, chart.from - block.start));
   context.textAlign = "left";
   context.textBaseline = "middle";
@@ -93,7 +94,7 @@ function drawNames(chart, context, lanes, block, top) {
     if (x > chart.width) break;
     const right = chart.toPixel(block.start + group.starts[k + 1]);
     context.fillStyle = colour("--strong");
-    context.fillRect(x, top, 1, TRACKS.op + TRACKS.cause);
+    if (right - x > 5) context.fillRect(x, top, 1, height);
     const left = Math.max(x, chart.edge.left);
     const room = right - left - 8;
     if (room < 24) continue;
