@@ -122,8 +122,9 @@ for names in "somebody 5432 people 6543" "me 1000 us 1000"; do
     inside --user 0:0 "$container" -- add_user.sh "$user" "$uid" "$group" "$gid"
     inside --user 0:0 "$container" -- add_user.sh "$user" "$uid" "$group" "$gid"
     # shellcheck disable=SC2016  # expanded inside
-    inside --user "$user" "$container" -- bash -c \
-        'SOFTIPU_HOME=/tmp/$(id -u) gc-monitor >/dev/null && echo "$(id -un) $(id -u) $(id -g)"' |
-        tee /dev/stderr | grep -qx "$user $uid $gid"
+    told=$(inside --user "$user" "$container" -- bash -c \
+        'SOFTIPU_HOME=/tmp/$(id -u) gc-monitor >/dev/null && echo "$(id -un) $(id -u) $(id -g)"')
+    echo "$told"
+    [ "$told" = "$user $uid $gid" ]
 done
 say "All well"
