@@ -7,6 +7,7 @@ catch the type they know, and the code stays the same.
 from .base import *
 from .devices import *
 from .frameworks import *
+from .instances import *
 from .instances_tensorflow import *
 from .measuring import *
 from .paddle import *

@@ -63,6 +63,12 @@ def rounds() -> Rounds:
         return _rounds
 
 
+def connect() -> None:
+    """Meets the other instances, if there are any."""
+    if instances() > 1:
+        rounds()
+
+
 def instances() -> int:
     """How many instances poprun started."""
     return environment.read().count
@@ -79,17 +85,15 @@ def check_configuration() -> None:
         )
 
 
-def in_program(kind: str, value: tf.Tensor, *, shape: Any = None) -> tf.Tensor:
-    """A collective of the first replicas of all instances, in the order of the program.
+def in_program(kind: str, value: tf.Tensor, name: str, *, shape: Any = None) -> tf.Tensor:
+    """A collective of the first replicas of all instances, which must run them in one order.
 
-    `kind` is one of rounds.REDUCTIONS, "gather" or "broadcast <root>". Traced into functions, which
-    run operations with side effects in the order in which they were made.
+    `kind` is one of rounds.REDUCTIONS, "gather" or "broadcast <root>".
     """
-    name = f"program/{tf.get_current_name_scope()}"
     check_configuration()
 
     def together(array: _Array) -> _Array:
-        return rounds().ask(name, kind, array).result()
+        return rounds().ask(f"program/{name}", kind, array).result()
 
     result = tf.numpy_function(together, [value], value.dtype, stateful=True)
     result.set_shape(value.shape if shape is None else shape)

@@ -39,6 +39,8 @@ class Tracing:
     #: id of a captured tensor -> its stand-ins, by replica (the tensors are kept alive here).
     stand_ins: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     index: Any = None
+    #: What all that goes to other instances pretends to write, see `spoken_for`.
+    order: Any = None
     #: Which instance this is, and of how many, once the function depends on it.
     place: tuple[int, int] | None = None
 
@@ -157,10 +159,10 @@ def exchange(value: tf.Tensor) -> list[tf.Tensor]:
     if instances() == 1:
         return exchange_here(value)
     value = tf.convert_to_tensor(value)
-    shape = [instances(), count(), *value.shape]
+    shape, name = [instances(), count(), *value.shape], tf.get_current_name_scope()
 
     def gather(here: list[tf.Tensor]) -> tf.Tensor:
-        return between_instances.in_program("gather", tf.stack(here), shape=shape)
+        return between_instances.in_program("gather", tf.stack(here), name, shape=shape)
 
     gathered = spoken_for(value, gather, tf.TensorShape(shape))
     joined = tf.reshape(gathered, tf.concat([[-1], tf.shape(gathered)[2:]], 0))
@@ -174,9 +176,10 @@ def reduced(
     """The values of all replicas reduced to one: here by `combine`, then between the instances."""
     if instances() == 1:
         return combine(exchange_here(value))
+    name = tf.get_current_name_scope()
 
     def between(here: list[tf.Tensor]) -> tf.Tensor:
-        return between_instances.in_program(kind, combine(here))
+        return between_instances.in_program(kind, combine(here), name)
 
     value = tf.convert_to_tensor(value)
     return spoken_for(value, between, value.shape)
@@ -185,14 +188,26 @@ def reduced(
 def spoken_for(
     value: tf.Tensor, speak: Callable[[list[tf.Tensor]], tf.Tensor], shape: tf.TensorShape
 ) -> tf.Tensor:
-    """`speak` of the values of all replicas here; the first replica does it for all of them."""
+    """`speak` of the values of all replicas here; the first replica does it for all of them.
+
+    Instances must speak in the same order. TensorFlow keeps the order of what writes to the same
+    variable, however nested, so everything that speaks writes to one.
+    """
     replicas = count()
+    written = _order_of_speaking()
     if replicas == 1:
-        return speak([value])
+
+        @tf.function(autograph=False)
+        def alone(value: tf.Tensor) -> tf.Tensor:
+            tf.raw_ops.AssignVariableOp(resource=written, value=0)
+            return speak([value])
+
+        return alone(value)
     given = [make_queue([value.dtype], [value.shape]) for _ in range(replicas)]
     learned = [make_queue([value.dtype], [shape]) for _ in range(replicas)]
 
     def for_all() -> tf.Tensor:
+        tf.raw_ops.AssignVariableOp(resource=written, value=0)
         here = [_taken(queue, value.dtype, value.shape) for queue in given]
         result = speak(here)
         sent = [tf.raw_ops.QueueEnqueueV2(handle=q, components=[result]) for q in learned]
@@ -204,6 +219,20 @@ def spoken_for(
         spoken = tf.cond(tf.equal(local_index(), 0), for_all, lambda: tf.constant(0))
     with tf.control_dependencies([spoken]):
         return _taken(per_replica(learned), value.dtype, shape)
+
+
+def _order_of_speaking() -> Any:
+    current = tracing()
+    assert current is not None  # else there are no instances
+    if current.order is None:
+        with tf.init_scope():
+            name = f"softipu_order_{next(_numbers)}_{id(_state)}"
+            handles = [
+                tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=f"{name}_{r}")
+                for r in range(current.replicas())
+            ]
+        current.order = per_replica(handles)
+    return current.order
 
 
 def _taken(queue: Any, dtype: tf.DType, shape: Any) -> tf.Tensor:

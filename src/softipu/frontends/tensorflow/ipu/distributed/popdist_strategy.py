@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import popdist
 import tensorflow as tf
 from tensorflow.python.distribute import device_util, distribute_lib, distribute_utils, values
 from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import ops
 
-from softipu.frontends.tensorflow import replicas, system
+from softipu.frontends.tensorflow import between_instances, replicas, system
+from softipu.instances import environment
 
 from .. import ipu_strategy
 from ..ipu_multi_worker_strategy import (
@@ -56,7 +56,7 @@ class PopDistStrategy(ipu_strategy.IPUStrategyV1):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        popdist.init()
+        between_instances.connect()
         super().__init__(
             ipu_device,
             enable_dataset_iterators=enable_dataset_iterators,
@@ -68,8 +68,9 @@ class PopDistStrategy(ipu_strategy.IPUStrategyV1):
     def update_ipu_config(self, config: Any) -> None:
         """Tells the configuration which of the instances this is."""
         distribution = config.experimental.multi_replica_distribution
-        distribution.process_count = popdist.getNumInstances()
-        distribution.process_index = popdist.getInstanceIndex()
+        instance = environment.read()
+        distribution.process_count = instance.count
+        distribution.process_index = instance.index
 
 
 class PopDistExtendedV1(ipu_strategy.IPUExtendedV1):
@@ -83,8 +84,8 @@ class PopDistExtendedV1(ipu_strategy.IPUExtendedV1):
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        if popdist.isPopdistEnvSet():
-            return int(popdist.getNumTotalReplicas())
+        if environment.is_launched():
+            return environment.read().total_replicas
         return replicas.total() if replicas.tracing() is not None else system.ipus()
 
     def _create_variable(self, next_creator: Callable[..., Any], **kwargs: Any) -> Any:
