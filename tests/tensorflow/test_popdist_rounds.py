@@ -107,9 +107,7 @@ def test_values_are_gathered_joined_and_broadcast(size):
 
 
 def test_scalars_stay_scalars_and_travel_in_the_frame():
-    outcomes, peers = in_threads(
-        2, lambda i, r: r.ask("x", "sum", np.float32(i + 1)).result()
-    )
+    outcomes, peers = in_threads(2, lambda i, r: r.ask("x", "sum", np.float32(i + 1)).result())
     assert [(o.shape, float(o)) for o in outcomes] == [((), 3.0)] * 2
     assert peers[0].used == ["frame"]
 

@@ -133,10 +133,10 @@ def _in_graph(kind: str, value: tf.Tensor, name: str) -> tf.Tensor:
         own = name if replica < 0 else f"{name}@{int(replica)}"
         number = next(_numbers)
         _tickets[number] = rounds().ask(own, kind, array, exclusive=False)
-        return np.int64(number)  # type: ignore[return-value]
+        return np.asarray(number, np.int64)
 
     def look(number: _Array) -> _Array:
-        return np.bool_(_tickets[int(number)].wait(_LOOK_SECONDS))  # type: ignore[return-value]
+        return np.asarray(_tickets[int(number)].wait(_LOOK_SECONDS))
 
     def take(number: _Array, _done: _Array) -> _Array:
         return _tickets.pop(int(number)).result()

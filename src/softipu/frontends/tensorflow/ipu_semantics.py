@@ -15,9 +15,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
 from tensorflow.python.distribute import device_util
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import gen_math_ops, gen_nn_ops
 
-from . import replicas
+from . import replicas, system
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -45,6 +46,7 @@ def install() -> None:
         if not hasattr(stock, "_softipu_stock"):
             setattr(module, name, _switched(stock, on_device))
     _compile_for_ipus()
+    _run_compiled_functions_on_all_replicas()
 
 
 def _switched(stock: Callable[..., Any], on_device: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,3 +169,29 @@ def _compile_for_ipus() -> None:
     compile._softipu_stock = stock  # type: ignore[attr-defined]
     for module in (xla, tf.xla.experimental, tf.compat.v1.xla.experimental):
         module.compile = compile
+
+
+def _run_compiled_functions_on_all_replicas() -> None:
+    """A function compiled for an IPU device, and called there, is a program for all its IPUs."""
+    stock = polymorphic_function.Function.__call__
+    if hasattr(stock, "_softipu_stock"):
+        return
+
+    @functools.wraps(stock)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._jit_compile or not _replicated_here():
+            return stock(self, *args, **kwargs)
+        run = import_module("tensorflow.python.ipu._run")
+        return run.run_replicated(self, args, kwargs)
+
+    __call__._softipu_stock = stock  # type: ignore[attr-defined]
+    polymorphic_function.Function.__call__ = __call__
+
+
+def _replicated_here() -> bool:
+    if not tf.executing_eagerly() or replicas.tracing() is not None:
+        return False
+    _, is_ipu, ordinal = device_util.current().partition("device:IPU:")
+    if not is_ipu or not system.configured(int(ordinal)):
+        return False
+    return system.ipus(int(ordinal)) * system.instance()[1] > 1

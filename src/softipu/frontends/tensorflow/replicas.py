@@ -134,8 +134,7 @@ def _numbers_to(replicas: int) -> list[Any]:
         if not tf.executing_eagerly():
             return [tf.constant(r, tf.int32) for r in range(replicas)]
         _kept_numbers.extend(
-            own_variable(tf.constant(r, tf.int32))
-            for r in range(len(_kept_numbers), replicas)
+            own_variable(tf.constant(r, tf.int32)) for r in range(len(_kept_numbers), replicas)
         )
         return [number.handle for number in _kept_numbers[:replicas]]
 

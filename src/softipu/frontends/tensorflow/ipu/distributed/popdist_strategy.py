@@ -19,13 +19,9 @@ from softipu.instances import environment
 
 from .. import ipu_strategy
 from ..ipu_multi_worker_strategy import (
-    IPU_VARIABLE_CLASS_MAPPING,
     IPU_VARIABLE_POLICY_MAPPING,
-    IPUDistributedVariable,
-    IPUMirroredVariable,
     IPUOnReadPolicy,
     IPUOnWritePolicy,
-    IPUSyncOnReadVariable,
 )
 from . import host_collective_ops
 
@@ -42,6 +38,36 @@ __all__ = [
 ]
 
 _HOST = "/device:CPU:0"
+
+
+class _OnIpu:
+    """Variables say that they are on the IPU; the host does its work."""
+
+    _distribute_strategy: Any
+
+    @property
+    def device(self) -> str:
+        where = self._distribute_strategy.extended.non_slot_devices(None)
+        return str(device_util.canonicalize(where))
+
+
+class IPUDistributedVariable(_OnIpu, values.DistributedVariable):
+    pass
+
+
+class IPUSyncOnReadVariable(_OnIpu, values.SyncOnReadVariable):
+    pass
+
+
+class IPUMirroredVariable(_OnIpu, values.MirroredVariable):
+    pass
+
+
+IPU_VARIABLE_CLASS_MAPPING = {
+    "VariableClass": IPUDistributedVariable,
+    tf.VariableSynchronization.ON_WRITE: IPUMirroredVariable,
+    tf.VariableSynchronization.ON_READ: IPUSyncOnReadVariable,
+}
 
 
 class PopDistStrategy(ipu_strategy.IPUStrategyV1):

@@ -376,8 +376,9 @@ class KerasExtensionBase(KerasExtension):
         if self._ipu_running is None:
             return False
         # The logs of several instances are those of all of them; Keras would have to ask around.
-        alone = self._get_replication_factor() == 1 and self.distribute_strategy.extended._sole_instance
-        return not alone or self._metric_dtype() is not None
+        shared = not self.distribute_strategy.extended._sole_instance
+        several = shared or self._get_replication_factor() > 1
+        return several or self._metric_dtype() is not None
 
     def _validate_and_get_metrics_result_delegate(self, logs: Any) -> Any:
         """The model's own metrics are those of one replica; the logs are reduced as asked."""
