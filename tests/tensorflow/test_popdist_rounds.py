@@ -21,7 +21,7 @@ class Meeting:
         self.count = count
         self.barrier = threading.Barrier(count, timeout=20)
         self.slots = [None] * count
-        self.rounds = 0
+        self.lost = None
 
     def together(self, index, value):
         self.slots[index] = value
@@ -50,6 +50,9 @@ class Peer:
         self.used.append(reduction)
         parts = self.meeting.together(self.index, array.copy())
         array[...] = {"sum": np.sum, "max": np.max}[reduction](parts, axis=0)
+
+    def lost(self):
+        return self.meeting.lost
 
     def broadcast(self, array, root):
         self.used.append("broadcast")
@@ -206,11 +209,26 @@ def test_a_lost_instance_ends_all_collectives_that_wait():
 
     r = Rounds(Broken(Meeting(2), 0), patience=10)
     waiting = r.ask("mine", "sum", np.float64(1), exclusive=False)
-    assert not waiting.wait(0)
+    assert not waiting.settled
     with pytest.raises(InstanceLost):
         r.ask("next", "sum", np.float64(1))
     with pytest.raises(InstanceLost):
         waiting.result()
+
+
+def test_a_collective_that_waits_hears_of_an_instance_that_goes_away_meanwhile():
+    def work(index, r):
+        ticket = r.ask(f"only {index}", "sum", np.zeros(1), exclusive=False)
+        told = threading.Event()
+        ticket.when_settled(told.set)
+        if index == 1:
+            r._connection.meeting.lost = InstanceLost("Instance 2 has ended.")
+        assert told.wait(20)
+        ticket.result()
+
+    outcomes, _ = in_threads(2, work, patience=60)
+    for outcome in outcomes:
+        assert isinstance(outcome, InstanceLost), outcome
 
 
 @given(

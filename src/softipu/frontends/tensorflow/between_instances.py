@@ -21,8 +21,6 @@ from . import system
 from .rounds import Rounds, Ticket
 
 _Array = np.ndarray[Any, Any]
-#: Seconds that one look at a collective lasts; between looks the thread does other work.
-_LOOK_SECONDS = 0.02
 
 
 class _Gloo:
@@ -48,6 +46,9 @@ class _Gloo:
 
     def broadcast(self, array: _Array, root: int) -> None:
         self._group.broadcast_array(array, root)
+
+    def lost(self) -> SoftIPUError | None:
+        return self._group.lost()
 
 
 _lock = threading.Lock()
@@ -126,35 +127,49 @@ _tickets: dict[int, Ticket] = {}
 
 
 def _in_graph(kind: str, value: tf.Tensor, name: str) -> tf.Tensor:
-    """Three operations: ask, look until it is done, take. None of them holds a thread for long, or
-    the few that TensorFlow has could all wait for collectives that have not begun elsewhere."""
-
-    def ask(array: _Array, replica: _Array) -> _Array:
-        own = name if replica < 0 else f"{name}@{int(replica)}"
-        number = next(_numbers)
-        _tickets[number] = rounds().ask(own, kind, array, exclusive=False)
-        return np.asarray(number, np.int64)
-
-    def look(number: _Array) -> _Array:
-        return np.asarray(_tickets[int(number)].wait(_LOOK_SECONDS))
-
-    def take(number: _Array, _done: _Array) -> _Array:
-        return _tickets.pop(int(number)).result()
-
-    number = tf.numpy_function(ask, [value, _replica()], tf.int64, stateful=False)
-    number.set_shape([])
-
-    def again(_done: tf.Tensor) -> list[tf.Tensor]:
-        seen = tf.numpy_function(look, [number], tf.bool, stateful=False)
-        seen.set_shape([])
-        return [seen]
-
-    (done,) = tf.while_loop(lambda done: ~done, again, [tf.constant(False)])
-    return tf.numpy_function(take, [number, done], value.dtype, stateful=False)
+    with tf.init_scope():
+        in_function = tf.executing_eagerly()
+    return _by_name(kind, value, name) if in_function else _in_turn(kind, value, name)
 
 
-def _replica() -> tf.Tensor:
-    """Replicas of one program ask for collectives of their own."""
+def _by_name(kind: str, value: tf.Tensor, name: str) -> tf.Tensor:
+    """Asks, waits in a queue, takes. Waiting in a queue holds no thread; else the few that
+    TensorFlow has could all wait for collectives that have not begun in other instances."""
     from . import replicas
 
-    return replicas.local_index() if replicas.count() > 1 else tf.constant(-1)
+    queues = [replicas.make_queue([tf.int64], [[]]) for _ in range(replicas.count())]
+
+    def ask(array: _Array, replica: _Array) -> _Array:
+        own, queue = (name, queues[0]) if replica < 0 else (f"{name}@{replica}", queues[replica])
+        number = next(_numbers)
+        ticket = _tickets[number] = rounds().ask(own, kind, array, exclusive=False)
+
+        def tell() -> None:
+            tf.raw_ops.QueueEnqueueV2(handle=queue, components=[tf.constant(number, tf.int64)])
+
+        ticket.when_settled(tell)
+        return np.asarray(number, np.int64)
+
+    def take(number: _Array, _told: _Array) -> _Array:
+        return _tickets.pop(int(number)).result()
+
+    replica = replicas.local_index() if replicas.count() > 1 else tf.constant(-1)
+    number = tf.numpy_function(ask, [value, replica], tf.int64, stateful=False)
+    with tf.control_dependencies([number]):
+        handle = replicas.per_replica(queues)
+        (told,) = tf.raw_ops.QueueDequeueV2(handle=handle, component_types=[tf.int64])
+    return tf.numpy_function(take, [number, told], value.dtype, stateful=False)
+
+
+def _in_turn(kind: str, value: tf.Tensor, name: str) -> tf.Tensor:
+    """In a graph of TensorFlow 1: one after the other, as the program made them."""
+    graph = tf.compat.v1.get_default_graph()
+
+    def together(array: _Array) -> _Array:
+        return rounds().ask(name, kind, array, exclusive=False).result()
+
+    before = getattr(graph, "_softipu_host_collective", None)
+    with tf.control_dependencies([] if before is None else [before]):
+        result = tf.numpy_function(together, [value], value.dtype, stateful=True)
+    graph._softipu_host_collective = result.op
+    return result

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ FRAME_BYTES = 4096
 _HEAD = struct.Struct("<II")
 _LONGEST_NAME = 300
 _LATER = 0xFFFF_FFFF
+_WATCH_SECONDS = 0.5
 
 _Array = np.ndarray[Any, Any]
 Key = tuple[str, int]
@@ -49,6 +51,7 @@ class Connection(Protocol):
     def all_gather_ragged(self, rows: _Array) -> list[_Array]: ...
     def all_reduce(self, array: _Array, reduction: str) -> None: ...
     def broadcast(self, array: _Array, root: int) -> None: ...
+    def lost(self) -> SoftIPUError | None: ...
 
 
 @dataclass(frozen=True)
@@ -100,26 +103,39 @@ def from_frame(frame: bytes) -> Offer:
 class Ticket:
     """A collective that this instance has asked for."""
 
-    def __init__(self, offer: Offer, array: _Array, patience: float) -> None:
+    def __init__(self, offer: Offer, array: _Array) -> None:
         self.offer = offer
         self.array = array
-        self._patience = patience
+        self.asked = time.monotonic()
+        self._lock = threading.Lock()
         self._settled = threading.Event()
         self._outcome: _Array | SoftIPUError | None = None
+        self._listener: Callable[[], None] | None = None
 
     def settle(self, outcome: _Array | SoftIPUError) -> None:
-        self._outcome = outcome
-        self._settled.set()
+        with self._lock:
+            if self._settled.is_set():
+                return
+            self._outcome = outcome
+            self._settled.set()
+            listener = self._listener
+        if listener is not None:
+            listener()
 
-    def wait(self, seconds: float) -> bool:
-        return self._settled.wait(seconds)
+    def when_settled(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` then, or now."""
+        with self._lock:
+            self._listener = listener
+            settled = self._settled.is_set()
+        if settled:
+            listener()
+
+    @property
+    def settled(self) -> bool:
+        return self._settled.is_set()
 
     def result(self) -> _Array:
-        if not self._settled.wait(self._patience):
-            raise InstanceLate(
-                f"This instance waited {self._patience:g} s for others to come to its "
-                f"{self.offer}; they live, but did something else."
-            )
+        self._settled.wait()  # not for ever: see Rounds._watch
         if isinstance(self._outcome, SoftIPUError):
             raise self._outcome
         assert self._outcome is not None
@@ -133,6 +149,7 @@ class Rounds:
         self._connection = connection
         self._patience = patience
         self._lock = threading.Lock()
+        self._watcher: threading.Thread | None = None
         self._uses: dict[str, int] = {}
         self._tickets: dict[Key, Ticket] = {}
         self._offers: dict[Key, dict[int, Offer]] = {}
@@ -145,15 +162,43 @@ class Rounds:
             use = self._uses.get(name, 0)
             self._uses[name] = use + 1
             offer = Offer(name, use, kind, array.dtype.name, array.shape, exclusive)
-            ticket = self._tickets[offer.key] = Ticket(offer, array, self._patience)
+            ticket = self._tickets[offer.key] = Ticket(offer, array)
             try:
                 self._round(offer, array)
             except SoftIPUError as error:
-                for waiting in self._tickets.values():
-                    waiting.settle(error)
-                self._tickets.clear()
+                self._give_up(error)
                 raise
+            if not ticket.settled and (self._watcher is None or not self._watcher.is_alive()):
+                self._watcher = threading.Thread(target=self._watch, daemon=True)
+                self._watcher.start()
         return ticket
+
+    def _give_up(self, error: SoftIPUError) -> None:
+        for waiting in self._tickets.values():
+            waiting.settle(error)
+        self._tickets.clear()
+
+    def _watch(self) -> None:
+        """While collectives wait for others outside of rounds: are these still there?"""
+        while True:
+            time.sleep(_WATCH_SECONDS)
+            lost = self._connection.lost()
+            with self._lock:
+                if lost is not None:
+                    self._give_up(lost)
+                for key, ticket in list(self._tickets.items()):
+                    if time.monotonic() - ticket.asked > self._patience:
+                        del self._tickets[key]
+                        ticket.settle(self._late(ticket))
+                if not self._tickets:
+                    self._watcher = None
+                    return
+
+    def _late(self, ticket: Ticket) -> InstanceLate:
+        return InstanceLate(
+            f"This instance waited {self._patience:g} s for others to come to its "
+            f"{ticket.offer}; they live, but did something else."
+        )
 
     def _round(self, offer: Offer, array: _Array) -> None:
         frame = np.frombuffer(to_frame(offer, array), np.uint8).copy()
@@ -181,7 +226,9 @@ class Rounds:
 
     def _finish(self, key: Key) -> None:
         found = self._offers.pop(key)
-        ticket = self._tickets.pop(key)
+        ticket = self._tickets.pop(key, None)
+        if ticket is None:
+            return  # given up here, after too long
         offers = [found[i] for i in range(self._connection.count)]
         if len({offer.layout for offer in offers}) > 1:
             seen = "; ".join(f"instance {i}: {offer}" for i, offer in enumerate(offers))
