@@ -36,9 +36,3 @@ class PopdistTensorFlowMisuse(SoftIPUError):
     code = 7303
     cause = "The arguments don't fit the instances that poprun started, or the configuration."
     remedy = "Give poprun and the program the same --ipus-per-replica, and pass an IPUConfig."
-
-
-class HorovodTensorFlowMisuse(SoftIPUError):
-    code = 7304
-    cause = "The call isn't one that softipu's horovod.tensorflow has, or hvd.init() is missing."
-    remedy = "Call hvd.init() first; docs/tensorflow.md lists what there is."
