@@ -11,5 +11,6 @@ from .instances import *
 from .instances_tensorflow import *
 from .measuring import *
 from .paddle import *
+from .poprun import *
 from .programs import *
 from .serving import *

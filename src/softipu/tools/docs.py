@@ -26,6 +26,7 @@ COMMANDS = (
     "softipu.tools.gc_reset:parser",
     "softipu.vipu.options:make_parser",
     "softipu.vipu.serve:make_parser",
+    "softipu.poprun.options:make_parser",
     "softipu.tools.run:parser",
     "softipu.tools.demo:parser",
     "softipu.tools.doctor:parser",
