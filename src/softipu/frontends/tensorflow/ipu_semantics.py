@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -179,13 +180,27 @@ def _run_compiled_functions_on_all_replicas() -> None:
 
     @functools.wraps(stock)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self._jit_compile or not _replicated_here():
+        if not self._jit_compile:
+            return stock(self, *args, **kwargs)
+        if replicas.total() > 1:  # part of a program, which XLA can't compile
+            return stock(_without_xla(self), *args, **kwargs)
+        if not _replicated_here():
             return stock(self, *args, **kwargs)
         run = import_module("tensorflow.python.ipu._run")
         return run.run_replicated(self, args, kwargs)
 
     __call__._softipu_stock = stock  # type: ignore[attr-defined]
     polymorphic_function.Function.__call__ = __call__
+
+
+_clones: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _without_xla(function: Any) -> Any:
+    if function not in _clones:
+        clone = _clones[function] = function._clone(None)
+        clone._jit_compile = None
+    return _clones[function]
 
 
 def _replicated_here() -> bool:
