@@ -136,6 +136,16 @@ class Group:
 
     # --- waiting, and what can go wrong ---------------------------------------------------------
 
+    def lost(self) -> SoftIPUError | None:
+        """What happened to another instance, for those that wait outside of collectives."""
+        if self._failure is not None or self._closed:
+            return self._failure or NoGroup("The connection of the instances was ended.")
+        departure = self._pulse.departed(self._silence)
+        if departure is None:
+            return None
+        self._pulse.leave(departure.story, blamed=departure.instance)
+        return self._failed(InstanceLost(f"Instance {departure.instance} {departure.story}."))
+
     def _known(self, index: int) -> int:
         if not 0 <= index < self.count:
             raise InstancesDisagree(
