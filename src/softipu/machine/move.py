@@ -99,10 +99,15 @@ def _by_index(table: Tensor, indices: int, data: int, machine: Machine, *, updat
         total += Cost(
             temporary=ceil(indices * piece * size / (1 if update else row_split)) + indices * 4
         )
-        if best is None or total.compute + total.exchange < best.compute + best.exchange:
+        if best is None or _rank(total, machine) < _rank(best, machine):
             best = total + Cost(plan=f"rows × columns {row_split}×{columns}, {indices} indices")
     assert best is not None
     return best + Cost(flops=float(data if update else 0))
+
+
+def _rank(cost: Cost, machine: Machine) -> tuple[float, float]:
+    """Plans that would fill a tile come last; then time."""
+    return max(0.0, cost.temporary / machine.memory - 0.3), cost.compute + cost.exchange
 
 
 def pool(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
