@@ -287,6 +287,33 @@ def test_the_timeline_moves_with_the_pointer_and_lets_the_page_scroll(visit: Ope
     expect(page.locator("#chosen-step h3")).not_to_have_text("host input")
 
 
+def test_keys_reach_the_steps_of_every_ipu(visit: Open) -> None:
+    page = visit("small")
+    canvas = page.locator("#timeline canvas")
+    canvas.focus()
+    for _ in range(3):
+        page.keyboard.press("+")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#chosen-step")).to_contain_text("IPU 0")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#chosen-step")).to_contain_text("IPU 1")
+
+
+def test_what_is_out_of_sight_is_drawn_a_little_later(visit: Open) -> None:
+    """So that a picture of the whole page has no holes."""
+    page = visit("bert")
+    script = """(canvas) => {
+      const copy = new OffscreenCanvas(8, 8).getContext("2d", { willReadFrequently: true });
+      copy.drawImage(canvas, 0, 0, 8, 8);
+      return copy.getImageData(0, 0, 8, 8).data.some((value) => value > 0);
+    }"""
+    for name in ("memory", "liveness", "timeline"):
+        page.wait_for_function(f"({script})(document.querySelector('#{name} canvas'))")
+    assert page.evaluate("scrollY") == 0
+
+
 def test_buttons_zoom_as_the_keys_do(visit: Open) -> None:
     page = visit("small")
     page.locator("#timeline canvas").scroll_into_view_if_needed()

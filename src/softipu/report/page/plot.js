@@ -29,15 +29,19 @@ class Chart {
     this.from = 0;
     this.to = 1;
     this.asked = false;
-    this.near = false;
+    this.awake = false;
     this.fingers = new Map();
     new ResizeObserver(() => this.resize()).observe(this.node);
-    // Far below the window nothing is drawn: the page opens sooner.
-    new IntersectionObserver((entries) => {
-      this.near = entries.at(-1).isIntersecting;
-      if (this.near && this.stale) this.redraw();
-    }, { rootMargin: "300px" }).observe(this.node);
-    addEventListener("beforeprint", () => { this.near = true; this.paint(); });
+    // What is far below the window is drawn when it comes near, or when there is time: the page
+    // opens sooner.
+    const wake = () => { this.awake = true; this.redraw(); };
+    const eye = new IntersectionObserver((entries) => {
+      if (!entries.at(-1).isIntersecting) return;
+      eye.disconnect();
+      wake();
+    }, { rootMargin: "300px" });
+    eye.observe(this.node);
+    setTimeout(wake, 1500);
     themeListeners.push(() => this.redraw());
     this.listen();
   }
@@ -82,9 +86,11 @@ class Chart {
     const width = this.node.clientWidth;
     const height = this.options.height(width);
     const ratio = devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (this.canvas.width === across && this.canvas.height === down) return;
     this.canvas.style.height = `${height}px`;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
+    this.canvas.width = across;
+    this.canvas.height = down;
     this.redraw();
   }
 
@@ -95,8 +101,7 @@ class Chart {
   }
 
   paint() {
-    this.stale = !this.near;
-    if (!this.near || !this.canvas.width || !this.span) return;
+    if (!this.awake || !this.canvas.width || !this.span) return;
     const ratio = this.canvas.width / Math.max(1, this.width);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, this.width, this.height);

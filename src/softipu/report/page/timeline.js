@@ -14,7 +14,7 @@ function drawTimeline(chart, context, lanes, clock) {
     context.fillStyle = colour("--text");
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText(`IPU ${ipu}`, chart.edge.left - 10, top + (height - TRACKS.gap) / 2);
+    context.fillText(`${row === chart.lane ? "▸ " : ""}IPU ${ipu}`, chart.edge.left - 10, top + (height - TRACKS.gap) / 2);
     context.fillStyle = colour("--idle");
     context.fillRect(chart.edge.left, top, chart.inner, height - TRACKS.gap);
     context.save();
@@ -113,7 +113,7 @@ function timelineSection(report, steps) {
   const lanes = new Lanes(report, steps);
   if (!lanes.blocks.length || lanes.end <= 0) return;
   const clock = report.summary.clock_hz;
-  const panel = el("div", { class: "chosen", id: "chosen-step", "aria-live": "polite" }, el("p", { class: "muted" }, "Click a step, or walk with the arrow keys and press Enter, to keep its figures here."));
+  const panel = el("div", { class: "chosen", id: "chosen-step", "aria-live": "polite" }, el("p", { class: "muted" }, "Click a step, or press Enter for the one in the middle of a lane, to keep its figures here."));
   const at = (x, y, self) => {
     const row = Math.floor((y - self.edge.top) / laneHeight(lanes));
     if (row < 0 || row >= lanes.ipus.length || x < self.edge.left) return null;
@@ -139,9 +139,23 @@ function timelineSection(report, steps) {
     },
     pick: (x, y, self) => keep(at(x, y, self)),
   });
+  // Up and down choose a lane, so that keys reach every IPU.
+  const lane = (number) => {
+    chart.lane = Math.min(Math.max(0, number), lanes.ipus.length - 1);
+    chart.cursor = chart.edge.left + chart.inner / 2;
+    chart.redraw();
+  };
   chart.canvas.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") keep(at(chart.edge.left + chart.inner / 2, chart.edge.top + 5, chart));
+    const now = chart.lane ?? 0;
+    if (event.key === "ArrowUp" || event.key === "ArrowDown") {
+      event.preventDefault();
+      lane(chart.lane === undefined ? 0 : now + (event.key === "ArrowDown" ? 1 : -1));
+    } else if (event.key === "Enter") {
+      lane(now);
+      keep(at(chart.cursor, chart.edge.top + now * laneHeight(lanes) + 5, chart));
+    }
   });
+  chart.canvas.addEventListener("blur", () => { chart.lane = undefined; });
   const busy = lanes.ipus.map((ipu) => `IPU ${ipu} ${percent(lanes.busy(ipu) / lanes.end)}`).join(", ");
   const legend = el("ul", { class: "legend" },
     ...["forward", "backward", "update"].map((phase) => el("li", {}, swatch(`--${phase}`), phase)),
@@ -150,7 +164,7 @@ function timelineSection(report, steps) {
   section("timeline", "Timeline", `${shown} Above, what a stage works on; below, the steps and what they spend their time on.`,
     el("div", { class: "toolbar" }, el("span", { class: "muted small" }, `Busy: ${busy}`), el("span", { class: "grow" }), ...zoomButtons(chart)),
     chart.node, legend,
-    el("p", { class: "muted small keys" }, "Drag to move. Zoom with ", el("kbd", {}, "Ctrl"), " and the wheel, a double click, or ", el("kbd", {}, "+"), " ", el("kbd", {}, "−"), " ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " once the chart has the focus."),
+    el("p", { class: "muted small keys" }, "Drag to move. Zoom with ", el("kbd", {}, "Ctrl"), " and the wheel, a double click, or ", el("kbd", {}, "+"), " ", el("kbd", {}, "−"), " ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " once the chart has the focus; ", el("kbd", {}, "↑"), " ", el("kbd", {}, "↓"), " choose a lane."),
     panel);
   chart.reset();
   return chart;
