@@ -316,3 +316,51 @@ print(list(layer.weight.grad.shape), float(tf.reduce_sum(tf.ones([2]))))
     done = run(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("[8, 3, 3, 3] 2.0")
+
+
+#: Trains a layer by `to_static` on the device named by the first argument.
+STATIC_LAYER = """
+import sys
+import paddle
+
+class Net(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = paddle.nn.Linear(8, 6), paddle.nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(paddle.nn.functional.relu(self.first(x)))
+
+paddle.set_device("cpu")
+paddle.seed(5)
+x, y = paddle.randn([16, 8]).numpy(), paddle.randint(0, 3, [16, 1]).numpy()
+net = Net()
+weights = {name: value.numpy() for name, value in net.state_dict().items()}
+paddle.set_device(sys.argv[1])
+net = Net()
+net.set_state_dict(weights)
+optimizer = paddle.optimizer.Adam(0.05, parameters=net.parameters())
+static = paddle.jit.to_static(net, full_graph=True)
+for _ in range(5):
+    loss = paddle.nn.functional.cross_entropy(static(paddle.to_tensor(x)), paddle.to_tensor(y))
+    loss.backward()
+    optimizer.step()
+    optimizer.clear_grad()
+    print(float(loss))
+"""
+
+
+@pytest.mark.parametrize("newer", ["0", "1"])
+def test_a_static_layer_trains_in_either_representation(newer: str, tmp_path: Path) -> None:
+    script = tmp_path / "layer.py"  # `to_static` reads the text of a program
+    script.write_text(STATIC_LAYER)
+    losses = {}
+    for device in ("ipu", "cpu"):
+        done = subprocess.run(
+            [sys.executable, str(script), device], capture_output=True, text=True, timeout=200,
+            env=os.environ | {"FLAGS_enable_pir_api": newer},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        losses[device] = [float(line) for line in done.stdout.split()]
+    assert losses["ipu"] == pytest.approx(losses["cpu"], rel=1e-4)
+    assert losses["ipu"][-1] < losses["ipu"][0]

@@ -5,7 +5,9 @@ catch the type they know, and the code stays the same.
 """
 
 from .base import *
+from .containers import *
 from .devices import *
+from .estimates import *
 from .frameworks import *
 from .instances import *
 from .measuring import *

@@ -1,0 +1,87 @@
+"""What the neutral graph, the machine model and the reports say when they can't go on."""
+
+from __future__ import annotations
+
+from .base import SoftIPUError
+
+# --- 80xx: graphs and estimates --------------------------------------------------------------
+
+
+class GraphMalformed(SoftIPUError):
+    code = 8001
+    cause = "An op graph breaks a rule of `softipu.graph`: whoever built it is wrong."
+    remedy = "Correct the graph; for one that softipu captured itself, report the model as a bug."
+
+
+class GraphEmpty(SoftIPUError):
+    code = 8030
+    cause = "The graph has no op that takes time, so there is nothing to estimate."
+    remedy = "Capture a model that computes something; check that its outputs depend on its inputs."
+
+
+class SettingsContradict(SoftIPUError):
+    code = 8031
+    cause = "Two settings, or a setting and the graph, can't both hold on any IPU."
+    remedy = "Change one of the two; `python -m softipu.arch` lists what each system has."
+
+
+class ModelTooLarge(SoftIPUError):
+    code = 8032
+    cause = "Even in streaming memory the weights and states have no room in the whole system."
+    remedy = "Use more IPUs, shard over replicas, or a smaller model."
+
+
+# --- 805x and 806x: reports and profiles -------------------------------------------------------
+
+
+class ReportUnwritable(SoftIPUError):
+    code = 8050
+    cause = "The directory can't be made or written to, or what stands there is no directory."
+    remedy = "Name a directory that you may write to, on a disk with space left."
+
+
+class ProfileMissing(SoftIPUError):
+    code = 8051
+    cause = "No run with profiling has written a profile there."
+    remedy = (
+        'Run with POPLAR_ENGINE_OPTIONS=\'{"autoReport.all":"true"}\' or `softipu run --profile '
+        "DIR`, and name the directory that holds profile.pop, or the file."
+    )
+
+
+class ProfileUnreadable(SoftIPUError):
+    code = 8052
+    cause = "The file is cut off, was changed, or is no profile that softipu wrote."
+    remedy = "Write it anew: run the program with profiling again."
+
+
+class ProfileTooNew(SoftIPUError):
+    code = 8053
+    cause = "A later softipu wrote the file, in a form that this one doesn't know."
+    remedy = "Read it with the softipu that wrote it, or a later one."
+
+
+class ProfileForeign(SoftIPUError):
+    code = 8054
+    cause = "The file comes from Graphcore's own tools, whose form is not public."
+    remedy = "Open it with PopVision; softipu reads the profiles that softipu writes."
+
+
+class ProfileLacks(SoftIPUError, AttributeError):
+    """An AttributeError too, so that `hasattr` says no."""
+
+    code = 8055
+    cause = "libpva has the name; the machine model doesn't know the figure, and invents none."
+    remedy = "See docs/report.md for what `pva` reads from a profile of softipu."
+
+
+class EstimateShapesDynamic(SoftIPUError):
+    code = 8010
+    cause = "A graph for an IPU has shapes that are known in numbers before it runs."
+    remedy = "Capture the model with inputs of fixed sizes, without symbolic dimensions."
+
+
+class EstimateGraphEmpty(SoftIPUError):
+    code = 8011
+    cause = "The graph has no operation that takes any time, so there is nothing to estimate."
+    remedy = "Give a model that computes something of its inputs."

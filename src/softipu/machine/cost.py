@@ -1,0 +1,85 @@
+"""What one op costs on one IPU, as data that add up: work, bytes, and what the program needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from . import calibration
+from .chip import Machine
+from .result import Cycles
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cycles on the slowest tile, and what the code that does it takes on the fullest."""
+
+    compute: float = 0.0
+    exchange: float = 0.0
+    #: Times that all tiles meet: each compute set, each exchange.
+    steps: int = 0
+    flops: float = 0.0
+    tiles: int = 0
+    plan: str = ""
+    #: Bytes on the fullest tile that only exist while the op runs.
+    temporary: int = 0
+    #: Kinds of vertices, whose code is shared by all ops that use them.
+    vertices: frozenset[str] = frozenset()
+    #: Vertex instances on a tile, and messages that a tile receives.
+    instances: int = 0
+    messages: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.compute + other.compute, self.exchange + other.exchange,
+            self.steps + other.steps, self.flops + other.flops, max(self.tiles, other.tiles),
+            "; ".join(dict.fromkeys(filter(None, (self.plan, other.plan)))),
+            max(self.temporary, other.temporary), self.vertices | other.vertices,
+            self.instances + other.instances, self.messages + other.messages,
+        )  # fmt: skip
+
+    def times(self, count: int) -> Cost:
+        """The same code run `count` times: cycles grow, code does not."""
+        return Cost(
+            self.compute * count, self.exchange * count, self.steps * count, self.flops * count,
+            self.tiles, f"{count} × ({self.plan})", self.temporary, self.vertices, self.instances,
+            self.messages,
+        )  # fmt: skip
+
+    def cycles(self, machine: Machine) -> Cycles:
+        return Cycles(
+            compute=self.compute,
+            exchange=self.exchange * calibration.constants().exchange,
+            sync=self.steps * (machine.sync + calibration.constants().step_overhead),
+        )
+
+
+FREE = Cost(plan="no data moves")
+
+
+def spread(elements: int, machine: Machine, grain: int = 8) -> tuple[int, int]:
+    """Elements on the fullest tile, and tiles with any, when whole grains are dealt out."""
+    grains = ceil(elements / grain)
+    each = ceil(grains / machine.tiles)
+    return each * grain, (ceil(grains / each) if each else 0)
+
+
+def exchange(received: float, machine: Machine, *, sharing: bool = False) -> Cost:
+    """An exchange in which each tile receives that many bytes."""
+    if received <= 0:
+        return Cost()
+    rate = machine.exchange * (machine.bus if sharing else 1)
+    return Cost(exchange=ceil(received / rate), steps=1, messages=messages(received))
+
+
+def messages(received: float) -> int:
+    """Pieces in which data arrive: longer the more there is, as neighbours send runs."""
+    return ceil(received**0.5 / 4) if received > 0 else 0
+
+
+def vertex(name: str, cycles: float, flops: float = 0.0, *, tiles: int = 0, plan: str = "") -> Cost:
+    """A compute set of one kind of vertex."""
+    return Cost(
+        compute=cycles, steps=1, flops=flops, tiles=tiles, plan=plan,
+        vertices=frozenset((name,)), instances=1,
+    )  # fmt: skip

@@ -1,0 +1,235 @@
+"""What is in memory when: bytes of each IPU at each step, and the step where they are most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil
+
+from softipu.graph import Op, Phase, Role
+
+from . import calibration
+from .code_size import code_size
+from .program import Program, saved
+from .result import IpuMemory
+
+#: Kinds that can write where they read, when nothing else reads it later.
+_IN_PLACE = frozenset(("elementwise", "cast", "softmax", "scan"))
+_ALWAYS = ("weights", "state", "code", "vertex_state", "exchange_code", "stash", "host_buffers")
+
+
+@dataclass
+class _Uses:
+    """When a tensor is made and read on one IPU, by the index of the op."""
+
+    made: int | None = None
+    forward: list[int] = field(default_factory=list)
+    later: list[int] = field(default_factory=list)
+    stage: int = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    ipus: tuple[IpuMemory, ...]
+    #: Bytes on the fullest tile that live through each op.
+    live: tuple[int, ...]
+
+
+def memory(program: Program) -> Memory:
+    live = [0] * len(program.ops)
+    found = [_ipu(program, ipu, live) for ipu in range(len(program.work))]
+    return Memory(tuple(found), tuple(live))
+
+
+def _per_tile(total: float, program: Program) -> int:
+    """Bytes on the fullest tile of data that are spread over all."""
+    return ceil(total * calibration.constants().imbalance / program.machine.tiles)
+
+
+def _uses(program: Program, ipu: int) -> dict[str, _Uses]:
+    found: dict[str, _Uses] = {}
+    schedule, roots = program.graph.schedule, program.roots
+    for index, op in enumerate(program.graph.ops):
+        if schedule.ipu_of(op.stage) != ipu:
+            continue
+        for name in op.outputs:
+            if roots[name] == name:
+                found.setdefault(name, _Uses(stage=op.stage)).made = index
+        for name in op.inputs:
+            uses = found.setdefault(roots[name], _Uses(stage=op.stage))
+            (uses.forward if op.phase is Phase.FORWARD else uses.later).append(index)
+    return found
+
+
+def _segments(program: Program) -> dict[str, int]:
+    """For recomputed tensors, the part between checkpoints that they are made again with."""
+    schedule = program.graph.schedule
+    kept = {program.roots[name] for name in schedule.checkpoints if name in program.roots}
+    part: dict[str, int] = {}
+    number = 0
+    stage: int | None = None
+    for op in program.graph.ops:
+        if op.phase is not Phase.FORWARD:
+            continue
+        if op.stage != stage:
+            number, stage = number + 1, op.stage
+        for name in op.outputs:
+            if op.stage in schedule.recomputed_stages and name not in kept:
+                part[name] = number
+        if any(name in kept for name in op.outputs):
+            number += 1
+    return part
+
+
+def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
+    graph, schedule, settings = program.graph, program.graph.schedule, program.settings
+    always = {"weights": 0.0, "state": 0.0, "stash": 0.0, "host_buffers": 0.0}
+    events: dict[int, float] = {}
+    uses = _uses(program, ipu)
+    segments = _segments(program)
+    starts = _segment_starts(program, uses, segments)
+    keep = set(saved(graph, program.roots))
+    gradients = set(program.gradients[ipu]) if schedule.accumulation > 1 else set()
+    phased_weights: dict[int, float] = {}
+    for name, use in uses.items():
+        tensor = graph.tensors[name]
+        if tensor.role in (Role.WEIGHT, Role.CONSTANT):
+            if settings.weights_off_chip and settings.execution == "phased":
+                phased_weights[use.stage] = phased_weights.get(use.stage, 0.0) + tensor.bytes
+            else:
+                always["weights"] += tensor.bytes
+        elif tensor.role is Role.STATE:
+            if not settings.optimiser_state_off_chip:
+                shared = schedule.replicas if settings.replicated_tensor_sharding else 1
+                always["state"] += tensor.bytes / shared
+        else:
+            if name in gradients:
+                always["state"] += tensor.bytes
+            if tensor.role is Role.INPUT and not settings.synthetic_data:
+                always["host_buffers"] += tensor.bytes
+            _live_ranges(program, name, use, events, always, name in keep, segments, starts)
+    always["weights"] += max(phased_weights.values(), default=0.0)
+    return _peak(program, ipu, always, events, live)
+
+
+def _segment_starts(
+    program: Program, uses: dict[str, _Uses], segments: dict[str, int]
+) -> dict[int, int]:
+    """Where in the backward pass each recomputed part comes back to life."""
+    starts: dict[int, int] = {}
+    for name, use in uses.items():
+        part = segments.get(name)
+        if part is not None and use.later:
+            starts[part] = min(starts.get(part, use.later[0]), use.later[0])
+    return starts
+
+
+def _live_ranges(
+    program: Program, name: str, use: _Uses, events: dict[int, float],
+    always: dict[str, float], is_saved: bool, segments: dict[str, int], starts: dict[int, int],
+) -> None:  # fmt: skip
+    """Add the ranges in which a tensor is there; ranges count half steps (see `_add`)."""
+    graph, settings = program.graph, program.settings
+    size = float(graph.tensors[name].bytes)
+    points = ([use.made] if use.made is not None else []) + use.forward
+    later = use.later
+    ops = graph.ops
+    first = points[0] if points else later[0]
+    made_by = ops[use.made] if use.made is not None else None
+    if name in graph.outputs:
+        points = [*points, *(later[-1:] if not points else [])]
+    if graph.schedule.accumulation > 1:  # an accumulator takes the gradient's place
+        later = [index for index in later if ops[index].phase is not Phase.UPDATE] or points[-1:]
+    if not is_saved or not points or not later:
+        last = max([*points, *later]) if points or later else first
+        _add(events, size, first, last, made_by, ops)
+        return
+    part = segments.get(name)
+    stages = program.stages
+    pipelined = settings.execution == "pipelined" and stages > 1
+    if part is not None:
+        _add(events, size, first, points[-1], made_by, ops)
+        _add(events, size, min(starts.get(part, later[0]), later[0]), later[-1], None, ops)
+    elif pipelined and settings.pipeline_schedule != "sequential":
+        distance = stages - 1 - use.stage
+        entries = distance + 1 if settings.pipeline_schedule == "interleaved" else 2 * distance + 1
+        if entries == 1:
+            _add(events, size, first, later[-1], made_by, ops)
+            return
+        always["stash"] += entries * size
+        _add(events, size, first, points[-1], made_by, ops)
+        _add(events, size, later[0], later[-1], None, ops)
+    elif settings.activations_off_chip:
+        _add(events, size, first, points[-1], made_by, ops)
+        _add(events, size, later[0], later[-1], None, ops)
+    else:
+        _add(events, size, first, later[-1], made_by, ops)
+
+
+def _add(
+    events: dict[int, float], size: float, first: int, last: int, made_by: Op | None,
+    ops: tuple[Op, ...],
+) -> None:  # fmt: skip
+    """Every op has two half steps: it reads in the first; one that works in place makes its
+    result only in the second, when what it read may be gone."""
+    start = 2 * first + (1 if made_by is not None and made_by.kind in _IN_PLACE else 0)
+    stop = 2 * last + (1 if ops[last].kind in _IN_PLACE else 2)
+    stop = max(stop, start + 1)
+    events[start] = events.get(start, 0.0) + size
+    events[stop] = events.get(stop, 0.0) - size
+
+
+def _peak(
+    program: Program, ipu: int, always: dict[str, float], events: dict[int, float],
+    live: list[int],
+) -> IpuMemory:  # fmt: skip
+    machine = program.machine
+    size = code_size(
+        [(priced.cost, priced.key) for priced in program.ops if priced.ipu == ipu]
+        + list(program.extra_code)
+    )
+    fixed = {name: _per_tile(total, program) for name, total in always.items()}
+    fixed |= {
+        "code": size.code, "vertex_state": size.vertex_state, "exchange_code": size.exchange_code,
+    }  # fmt: skip
+    best, where, parts, data = -1, "", (0, 0), 0.0
+    points = sorted(events.items())
+    at, now = 0, 0.0
+    for index, priced in enumerate(program.ops):
+        most = 0.0
+        for half in (2 * index, 2 * index + 1):
+            while at < len(points) and points[at][0] <= half:
+                now += points[at][1]
+                at += 1
+            most = max(most, now)
+        if priced.ipu != ipu:
+            continue
+        here = _per_tile(most, program)
+        live[index] = here + sum(fixed.values())
+        if here + priced.cost.temporary > best:
+            best, where = here + priced.cost.temporary, priced.op.name
+            parts, data = (here, priced.cost.temporary), most
+    fullest = {name: fixed.get(name, 0) for name in _ALWAYS}
+    fullest |= {"activations": parts[0], "temporary": parts[1]}
+    tiles = machine.all_tiles
+    everywhere = {name: ceil(total) for name, total in always.items()}
+    everywhere |= {name: fixed[name] * tiles for name in ("code", "vertex_state", "exchange_code")}
+    everywhere |= {"activations": ceil(data), "temporary": parts[1] * machine.tiles}
+    return IpuMemory(
+        ipu=ipu, capacity=machine.memory, fullest_tile=fullest, all_tiles=everywhere,
+        always_live=sum(fullest[name] for name in _ALWAYS), not_always_live_peak=sum(parts),
+        peak_step=where, tiles=_profile(fullest, everywhere, program),
+    )  # fmt: skip
+
+
+def _profile(
+    fullest: dict[str, int], everywhere: dict[str, int], program: Program
+) -> tuple[tuple[int, int], ...]:
+    """Tiles from full to less full, in sixteen runs whose sum is that of all tiles."""
+    tiles = program.machine.tiles
+    top, mean = sum(fullest.values()), sum(everywhere.values()) / program.machine.all_tiles
+    runs = min(16, tiles)
+    low = max(0.0, 2 * mean - top)
+    return tuple(
+        (tiles * run // runs, round(top - (top - low) * run / max(1, runs - 1)))
+        for run in range(runs)
+    )

@@ -1,0 +1,164 @@
+"""Data that change places: copies, transposes, rows by index, windows, order."""
+
+from __future__ import annotations
+
+from math import ceil, log2, prod
+
+from softipu.graph import Op, Tensor
+
+from .chip import Machine
+from .cost import Cost, exchange, spread, vertex
+from .plan import splits
+from .vector import apply, over_tiles
+
+#: Of a copy that rearranges on a tile: PopLibs' regression over ten thousand tests
+#: (lib/poplin/ConvModel.cpp), for pieces of a multiple of 8 bytes.
+REARRANGE_START, REARRANGE_PER_BYTE = 587, 0.4404
+
+
+def moved(tensor_bytes: int, machine: Machine, *, rearranged: bool, plan: str = "") -> Cost:
+    """Bytes that change tiles, and maybe their order on the tile."""
+    if tensor_bytes == 0:
+        return Cost(plan=plan)
+    here, tiles = spread(tensor_bytes, machine)
+    total = exchange(float(here), machine)
+    if rearranged:
+        cycles = REARRANGE_START + REARRANGE_PER_BYTE * here
+    else:
+        cycles = machine.copy_call + here / machine.copy
+    copy = vertex("copy", cycles, tiles=tiles, plan=plan)
+    return total + copy + Cost(temporary=here if rearranged else 0)
+
+
+def transpose(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    order = tuple(op.attributes["order"])
+    # While the last axis stays last, whole runs move and nothing is interleaved anew.
+    last = bool(order) and order[-1] != len(order) - 1
+    return moved(outputs[0].bytes, machine, rearranged=last, plan="transpose")
+
+
+def copy(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    return moved(outputs[0].bytes, machine, rearranged=False, plan=op.kind)
+
+
+def fill(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    return apply("fill", outputs[0].elements, outputs[0].dtype, machine) + Cost(plan="fill")
+
+
+def gather(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    """MultiSlice: rows of the table and their columns are dealt to tiles, then picked out."""
+    return _by_index(inputs[0], _index(inputs[1:]), outputs[0].elements, machine, update=False)
+
+
+def scatter(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    """MultiUpdate(Add): each tile looks at all indices for those of its own rows."""
+    table = outputs[0]
+    data = [
+        tensor.elements for tensor in inputs
+        if tensor.dtype.startswith("float") and tensor.shape != table.shape
+    ]  # fmt: skip
+    indices = _index(inputs)
+    return _by_index(table, indices, max(data, default=indices), machine, update=True)
+
+
+def _index(inputs: list[Tensor]) -> int:
+    """How many indices there are: the largest operand of whole numbers."""
+    whole = [tensor.elements for tensor in inputs if not tensor.dtype.startswith("float")]
+    return max(whole or [tensor.elements for tensor in inputs])
+
+
+def _by_index(table: Tensor, indices: int, data: int, machine: Machine, *, update: bool) -> Cost:
+    """Rows and columns of a table on as many tiles as is fastest."""
+    if not table.elements or not data or not indices:
+        return Cost(plan="no rows")
+    indices = min(indices, data)
+    width = max(1, data // indices)
+    rows = max(1, table.elements // width)
+    size = max(1, table.bytes // table.elements)
+    vector = 8 // size if size == 4 else 2
+    best: Cost | None = None
+    for columns in splits(ceil(width / (8 // min(8, size)))):
+        if columns > machine.tiles:
+            break
+        row_split = min(rows, machine.tiles // columns)
+        piece = ceil(width / columns)
+        here = ceil(indices / row_split)  # indices that meet a tile's own rows
+        if update:
+            worker = 35 + ceil(here / 6) * (12 + 3 * piece / (2 if size == 2 else 1))
+            worker += indices * 5 / 6
+        else:
+            worker = 30 + ceil(here / 6) * (19 + 2 * ceil(piece / vector)) + indices * 8 / 6
+        total = exchange(float(indices * 4), machine, sharing=True)
+        if update:
+            total += exchange(float(indices * piece * size), machine, sharing=True)
+        total += vertex("multi_slice", machine.workers * worker, tiles=columns * row_split)
+        if not update and row_split > 1:
+            received = ceil(indices * width * size / machine.tiles) * min(row_split, 8)
+            total += exchange(float(received), machine)
+            total += vertex("multi_slice_pick", machine.workers * (30 + received / 8))
+        total += Cost(
+            temporary=ceil(indices * piece * size / (1 if update else row_split)) + indices * 4
+        )
+        if best is None or total.compute + total.exchange < best.compute + best.exchange:
+            best = total + Cost(plan=f"rows × columns {row_split}×{columns}, {indices} indices")
+    assert best is not None
+    return best + Cost(flops=float(data if update else 0))
+
+
+def pool(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    """Pooling: three cycles for each vector of each window, and rows that start anew."""
+    return _pool(op, outputs[0], inputs[0], machine, 3)
+
+
+def pool_gradient(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    """The maximum compares with what it was; the mean only spreads."""
+    cycles = 5 if op.attributes["function"] == "max" else 3
+    return _pool(op, outputs[0], inputs[0], machine, cycles)
+
+
+def _pool(op: Op, result: Tensor, source: Tensor, machine: Machine, cycles: int) -> Cost:
+    window = prod(op.attributes["kernel"])
+    if op.kind == "pool_gradient":
+        window = max(1.0, window / prod(op.attributes["stride"]))
+    here, tiles = spread(result.elements, machine, 8)
+    vector = 4 if result.dtype == "float16" else 2
+    vectors = ceil(here / vector / machine.workers)
+    worker = 60 + vectors * (8 + cycles * window) + 30 * max(1, vectors // 16)
+    share = 1.4 if window > 1 else 1.0  # the border around a tile's windows
+    total = exchange(source.bytes / max(1, tiles) * share, machine)
+    return (
+        total
+        + vertex("pool", machine.workers * worker, float(result.elements * window), tiles=tiles)
+        + Cost(plan=f"{op.attributes['function']} over {int(window)}")
+    )
+
+
+def scan(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    """A scan in steps that double their reach."""
+    x = outputs[0]
+    length = x.shape[int(op.attributes["axis"])] if x.shape else 1
+    steps = max(1, ceil(log2(max(2, length))))
+    total = Cost(plan=f"scan of {length} in {steps} steps")
+    for _ in range(steps):
+        total += apply("add", x.elements, x.dtype, machine)
+        total += exchange(x.bytes / machine.tiles, machine)
+    return total
+
+
+def sort(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+    """Bitonic: log²/2 rounds of compare and exchange; only to the wanted length for top-k."""
+    x = inputs[0]
+    length = max(2, x.shape[int(op.attributes["axis"])] if x.shape else 2)
+    wanted = max(2, int(op.attributes.get("count", length)))
+    rounds = ceil(log2(wanted)) * (ceil(log2(wanted)) + 1) // 2 + max(
+        0, ceil(log2(length)) - ceil(log2(wanted))
+    )
+    each = apply("compare", x.elements, x.dtype, machine)
+    each += apply("where", x.elements, x.dtype, machine)
+    each += exchange(x.bytes / machine.tiles, machine)
+    return each.times(rounds) + Cost(plan=f"bitonic, {rounds} rounds")
+
+
+def pick(outputs: int, sources: int, machine: Machine) -> Cost:
+    """The best of several tiles' candidates, for argmax and the like."""
+    return over_tiles(2 * outputs, sources, machine)

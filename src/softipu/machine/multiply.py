@@ -1,0 +1,152 @@
+"""Matrix products and convolutions, in all three passes, as problems for the planner."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from softipu.graph import Op, Tensor
+
+from .chip import Machine
+from .cost import Cost, messages, spread
+from .move import REARRANGE_PER_BYTE, REARRANGE_START
+from .plan import Plan, plan
+from .problem import Problem
+from .settings import Settings
+from .vector import apply, broadcast
+
+
+def _float_partials(op: Op, settings: Settings) -> bool:
+    chosen = settings.matmul_partials if op.kind == "matmul" else settings.convolution_partials
+    return str(op.attributes.get("partials", chosen)) == "float32"
+
+
+def _priced(
+    op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int, rearranged: int
+) -> Cost:
+    """The plan's cost, and that of `rearranged` bytes that lie the wrong way round before."""
+    proportion = float(op.attributes.get("available_memory_proportion", settings.proportion(ipu)))
+    serial = max(1, int(op.attributes.get("serialisation", 1)))
+    if serial > 1:
+        problem = _part(problem, str(op.attributes.get("serialised", "outputs")), serial)
+    chosen = plan(problem, machine, proportion)
+    total = _of_plan(chosen, problem)
+    if serial > 1:
+        total = total.times(serial)
+    if rearranged:
+        here, _ = spread(rearranged, machine)
+        total += Cost(
+            compute=REARRANGE_START + REARRANGE_PER_BYTE * here, exchange=here / machine.exchange,
+            steps=2, temporary=2 * here, vertices=frozenset(("transpose",)), instances=1,
+            messages=messages(here),
+        )  # fmt: skip
+    return total
+
+
+def _of_plan(chosen: Plan, problem: Problem) -> Cost:
+    vertices = {f"{chosen.method.name}/{chosen.method.units}/{problem.dtype}"}
+    if chosen.contraction > 1:
+        vertices.add("reduce/float32" if chosen.method.float_partials else "reduce/float16")
+    return Cost(
+        compute=chosen.compute + chosen.reduce_compute,
+        exchange=chosen.exchange + chosen.reduce_exchange,
+        steps=chosen.steps, flops=2 * problem.macs, tiles=chosen.tiles, plan=str(chosen),
+        temporary=chosen.temporary, vertices=frozenset(vertices), instances=2,
+        messages=messages(chosen.received) + (messages(chosen.reduce_exchange * 4)),
+    )  # fmt: skip
+
+
+def _part(problem: Problem, what: str, count: int) -> Problem:
+    """One of `count` pieces that the user wants one after the other."""
+    from dataclasses import replace
+
+    if what in ("output_channels", "outputs"):
+        return replace(problem, outputs=-(-problem.outputs // count))
+    if what in ("reducing_dim", "contraction"):
+        return replace(problem, contraction=-(-problem.contraction // count))
+    return replace(problem, field=(-(-problem.field[0] // count), *problem.field[1:]))
+
+
+def _bias(inputs: list[Tensor], output: Tensor, machine: Machine) -> Cost:
+    if len(inputs) < 3:
+        return Cost()
+    return broadcast(inputs[2].elements, output.dtype, machine) + apply(
+        "broadcast_add", output.elements, output.dtype, machine
+    )
+
+
+def matmul(
+    op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine, settings: Settings,
+    ipu: int,
+) -> Cost:  # fmt: skip
+    """[g, m, k] × [g, k, n]: m are the positions, k the contraction, n the outputs."""
+    groups, rows, contraction = inputs[0].shape
+    columns = inputs[1].shape[2]
+    output = outputs[0]
+    if not output.elements or not contraction:
+        return Cost(plan="nothing to multiply")
+    problem = Problem(
+        groups, 1, (rows,), contraction, columns, _dtype(inputs), _float_partials(op, settings),
+        output.dtype == "float16",
+    )  # fmt: skip
+    rearranged = inputs[1].bytes if op.attributes.get("transposed") else 0
+    return _priced(op, problem, machine, settings, ipu, rearranged) + _bias(inputs, output, machine)
+
+
+def _dtype(inputs: list[Tensor]) -> str:
+    """Of the operands the wider: one of two types is cast first."""
+    kinds = {tensor.dtype for tensor in inputs[:2]}
+    for name in ("float32", "float16"):
+        if name in kinds:
+            return name
+    return "float8" if "float8" in kinds else "float32"
+
+
+def _field(attributes: Any, name: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in attributes[name])
+
+
+def convolution(
+    op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine, settings: Settings,
+    ipu: int,
+) -> Cost:  # fmt: skip
+    x, y = inputs[0], outputs[0]
+    if not y.elements or not x.elements:
+        return Cost(plan="nothing to multiply")
+    transposed = bool(op.attributes.get("transposed"))
+    backward = op.kind == "convolution_input_gradient"
+    groups = int(op.attributes["groups"])
+    kernel, stride = _field(op.attributes, "kernel"), _field(op.attributes, "stride")
+    ones = tuple(1 for _ in kernel)
+    spread_input = transposed != backward
+    problem = Problem(
+        groups, x.shape[0], tuple(y.shape[2:]), x.shape[1] // groups, y.shape[1] // groups,
+        _dtype(inputs), _float_partials(op, settings), y.dtype == "float16", kernel,
+        ones if spread_input else stride, _field(op.attributes, "dilation"),
+        stride if spread_input else ones,
+    )  # fmt: skip
+    rearranged = inputs[1].bytes if backward else 0
+    if problem.contraction % 16 and groups == 1:
+        rearranged += x.bytes  # channels are padded to what the units take
+    return _priced(op, problem, machine, settings, ipu, rearranged) + _bias(inputs, y, machine)
+
+
+def convolution_weight_gradient(
+    op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine, settings: Settings,
+    ipu: int,
+) -> Cost:  # fmt: skip
+    """Positions are channels and kernel elements, the contraction is batch and field."""
+    x, dy, dw = inputs[0], inputs[1], outputs[0]
+    if not dy.elements or not dw.elements:
+        return Cost(plan="nothing to multiply")
+    groups = int(op.attributes["groups"])
+    kernel, stride = _field(op.attributes, "kernel"), _field(op.attributes, "stride")
+    window = prod(kernel)
+    # Neighbouring kernel elements read nearly the same inputs: a patch and its border move, once.
+    share = min(1.0, 1.4 / window * min(prod(stride), window)) if window > 1 else 1.0
+    problem = Problem(
+        groups, 1, (x.shape[1] // groups * window,), dy.shape[0] * prod(dy.shape[2:]),
+        dy.shape[1] // groups, _dtype(inputs), _float_partials(op, settings),
+        dw.dtype == "float16", input_share=share, contraction_row=dy.shape[-1],
+    )  # fmt: skip
+    return _priced(op, problem, machine, settings, ipu, x.bytes + dy.bytes)

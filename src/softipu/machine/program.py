@@ -1,0 +1,350 @@
+"""A graph with prices: each op on its IPU, and the transfers that its schedule implies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from softipu.graph import KINDS, Graph, Op, Phase, Role
+
+from . import links
+from .chip import Machine
+from .cost import Cost
+from .ops import TRANSFERS, Pricer
+from .result import Cycles, Step
+from .settings import Settings
+from .vector import apply
+
+
+@dataclass(frozen=True)
+class Priced:
+    """An op with its price, where it is in the graph and where it runs."""
+
+    index: int
+    op: Op
+    ipu: int
+    cost: Cost
+    key: Any
+    cycles: Cycles
+
+
+@dataclass
+class Work:
+    """What one IPU does with each micro-batch, and at each update."""
+
+    forward: Cycles = field(default_factory=Cycles)
+    recompute: Cycles = field(default_factory=Cycles)
+    backward: Cycles = field(default_factory=Cycles)
+    host: Cycles = field(default_factory=Cycles)
+    links: Cycles = field(default_factory=Cycles)
+    update: Cycles = field(default_factory=Cycles)
+    #: Once a call, such as outputs that only travel at its end.
+    call: Cycles = field(default_factory=Cycles)
+    host_bytes: float = 0.0
+
+    @property
+    def compute(self) -> Cycles:
+        return self.forward + self.recompute + self.backward + self.links
+
+
+@dataclass(frozen=True)
+class Program:
+    graph: Graph
+    machine: Machine
+    settings: Settings
+    ops: tuple[Priced, ...]
+    #: Transfers and accumulation, which are no ops of the graph.
+    transfers: tuple[Step, ...]
+    work: tuple[Work, ...]
+    #: Stands for a tensor: itself, or what it is a view of.
+    roots: dict[str, str]
+    #: Gradients that wait for the update, by IPU.
+    gradients: tuple[tuple[str, ...], ...]
+    extra_code: tuple[tuple[Cost, Any], ...]
+    unknown: dict[str, int]
+
+    @property
+    def stages(self) -> int:
+        return max((priced.op.stage for priced in self.ops), default=0) + 1
+
+    @property
+    def training(self) -> bool:
+        return self.graph.training
+
+
+def view_roots(graph: Graph) -> dict[str, str]:
+    """What each tensor is a view of, itself where it is none."""
+    roots = {name: name for name in graph.tensors}
+    for op in graph.ops:
+        if KINDS[op.kind].free and op.inputs:
+            for name in op.outputs:
+                roots[name] = roots[op.inputs[0]]
+    return roots
+
+
+def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
+    """Price every op, add what the schedule does by itself."""
+    schedule = graph.schedule
+    pricer = Pricer(machine, settings)
+    share = schedule.replicas if settings.replicated_tensor_sharding else 1
+    work = tuple(Work() for _ in range(schedule.ipus))
+    ops = []
+    for index, op in enumerate(graph.ops):
+        ipu = schedule.ipu_of(op.stage)
+        update = op.phase is Phase.UPDATE
+        cost, key = pricer.price(graph, op, ipu=ipu, share=share if update else 1)
+        cycles = _transfer(graph, op, machine) if op.kind in TRANSFERS else cost.cycles(machine)
+        ops.append(Priced(index, op, ipu, cost, key, cycles))
+        here = work[ipu]
+        if update:
+            here.update += cycles
+        elif op.phase is Phase.BACKWARD:
+            here.backward += cycles
+        else:
+            here.forward += cycles
+    roots = view_roots(graph)
+    gradients = _gradients(graph, roots)
+    transfers: list[Step] = []
+    extra: list[tuple[Cost, Any]] = []
+    _recompute(graph, ops, roots, work)
+    _between_stages(graph, roots, machine, work, transfers)
+    _host(graph, machine, settings, work, transfers)
+    if graph.training:
+        if schedule.accumulation > 1:
+            extra += _accumulate(graph, gradients, machine, work, transfers)
+        _update(graph, gradients, machine, settings, work, transfers)
+    if settings.execution == "phased":
+        _phases(graph, machine, settings, work, transfers)
+    return Program(
+        graph, machine, settings, tuple(ops), tuple(transfers), work, roots, gradients,
+        tuple(extra), dict(sorted(pricer.unknown.items())),
+    )  # fmt: skip
+
+
+def _transfer(graph: Graph, op: Op, machine: Machine) -> Cycles:
+    """A collective or a trip to the host that the program itself asks for."""
+    schedule = graph.schedule
+    data = float(sum(graph.tensors[name].bytes for name in op.inputs))
+    if op.kind == "host":
+        data += sum(graph.tensors[name].bytes for name in op.outputs)
+        return links.host(data, machine, prefetched=False)
+    replicas = int(op.attributes.get("group", schedule.replicas)) or schedule.replicas
+    if op.kind == "all_gather":
+        data = float(sum(graph.tensors[name].bytes for name in op.outputs))
+        return links.all_gather(data, replicas, schedule.ipus, machine)
+    move = links.all_reduce if op.kind == "all_reduce" else links.reduce_scatter
+    return move(data, replicas, schedule.ipus, machine)
+
+
+def _gradients(graph: Graph, roots: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Tensors of the micro-batch that the update reads, by the IPU that makes them."""
+    schedule = graph.schedule
+    made = {
+        name: schedule.ipu_of(op.stage)
+        for op in graph.ops if op.phase is not Phase.UPDATE for name in op.outputs
+    }  # fmt: skip
+    found: list[dict[str, None]] = [{} for _ in range(schedule.ipus)]
+    for op in graph.ops:
+        if op.phase is Phase.UPDATE:
+            for name in op.inputs:
+                root = roots[name]
+                if root in made:
+                    found[made[root]][root] = None
+    return tuple(tuple(names) for names in found)
+
+
+def saved(graph: Graph, roots: dict[str, str]) -> dict[str, int]:
+    """Tensors of the forward pass that the backward pass reads, with the stage that does."""
+    forward = {
+        name for op in graph.ops if op.phase is Phase.FORWARD for name in op.outputs
+    } | set(graph.inputs)  # fmt: skip
+    found: dict[str, int] = {}
+    for op in graph.ops:
+        if op.phase is Phase.BACKWARD:
+            for name in op.inputs:
+                if roots[name] in forward:
+                    found.setdefault(roots[name], op.stage)
+    return found
+
+
+def _recompute(
+    graph: Graph, ops: list[Priced], roots: dict[str, str], work: tuple[Work, ...]
+) -> None:
+    """The forward ops of recomputed stages that run again: those before the last saved tensor."""
+    stages = graph.schedule.recomputed_stages
+    if not stages:
+        return
+    wanted = set(saved(graph, roots)) - {roots[n] for n in graph.schedule.checkpoints}
+    # Backwards from what is wanted; checkpoints end the search.
+    needed: set[str] = set(wanted)
+    kept = {roots[name] for name in graph.schedule.checkpoints if name in roots}
+    for priced in reversed(ops):
+        op = priced.op
+        if op.phase is not Phase.FORWARD or op.stage not in stages:
+            continue
+        if any(roots[name] in needed for name in op.outputs):
+            if all(roots[name] in kept for name in op.outputs):
+                continue
+            work[priced.ipu].recompute += priced.cycles
+            needed.update(roots[name] for name in op.inputs if roots[name] not in kept)
+
+
+def _between_stages(
+    graph: Graph, roots: dict[str, str], machine: Machine, work: tuple[Work, ...],
+    transfers: list[Step],
+) -> None:  # fmt: skip
+    """Copies to other IPUs of the replica, once for each tensor and IPU."""
+    schedule = graph.schedule
+    if schedule.ipus == 1:
+        return
+    home = {
+        name: (schedule.ipu_of(op.stage), op.phase) for op in graph.ops for name in op.outputs
+    }  # fmt: skip
+    sent: dict[tuple[int, int], int] = {}
+    done: set[tuple[str, int]] = set()
+    for op in graph.ops:
+        ipu = schedule.ipu_of(op.stage)
+        for name in op.inputs:
+            root = roots[name]
+            if root not in home or op.phase is Phase.UPDATE or (root, ipu) in done:
+                continue
+            done.add((root, ipu))
+            source = home[root][0]
+            if source != ipu:
+                sent[source, ipu] = sent.get((source, ipu), 0) + graph.tensors[root].bytes
+    for (source, target), data in sorted(sent.items()):
+        cycles = links.between_ipus(data, machine)
+        # Both wait for each other; all pairs move at the same time.
+        work[target].links += cycles
+        transfers.append(
+            _step(f"IPU {source} to IPU {target}", "ipu_copy", target, cycles, "forward")
+        )
+
+
+def _host(
+    graph: Graph, machine: Machine, settings: Settings, work: tuple[Work, ...],
+    transfers: list[Step],
+) -> None:  # fmt: skip
+    if settings.synthetic_data:
+        return
+    schedule = graph.schedule
+    first = {name: schedule.ipu_of(op.stage) for op in reversed(graph.ops) for name in op.inputs}
+    home = {name: schedule.ipu_of(op.stage) for op in graph.ops for name in op.outputs}
+    arriving = [0.0] * schedule.ipus
+    leaving = [0.0] * schedule.ipus
+    for name in graph.inputs:
+        arriving[first.get(name, 0)] += graph.tensors[name].bytes
+    for name in graph.outputs:
+        leaving[home.get(name, 0)] += graph.tensors[name].bytes
+    prefetched = settings.prefetch_depth > 0
+    for ipu in range(schedule.ipus):
+        here = work[ipu]
+        into = links.host(arriving[ipu], machine, prefetched=prefetched)
+        out = links.host(leaving[ipu], machine, prefetched=True)
+        here.host += into
+        here.host_bytes += arriving[ipu]
+        if settings.outputs_every_micro_batch:
+            here.host += out
+            here.host_bytes += leaving[ipu]
+        else:
+            here.call += out
+        if into.total:
+            transfers.append(_step("inputs", "host_input", ipu, into, "forward"))
+        if out.total:
+            transfers.append(_step("outputs", "host_output", ipu, out, "forward"))
+
+
+def _accumulate(
+    graph: Graph, gradients: tuple[tuple[str, ...], ...], machine: Machine,
+    work: tuple[Work, ...], transfers: list[Step],
+) -> list[tuple[Cost, Any]]:  # fmt: skip
+    """Each micro-batch's gradients are added to those before."""
+    code: list[tuple[Cost, Any]] = []
+    for ipu, names in enumerate(gradients):
+        total = Cost()
+        for name in names:
+            tensor = graph.tensors[name]
+            cost = apply("scaled_add", tensor.elements, tensor.dtype, machine)
+            code.append((cost, ("accumulate", tensor.shape, tensor.dtype)))
+            total += cost
+        cycles = total.cycles(machine)
+        work[ipu].backward += cycles
+        if names:
+            transfers.append(
+                _step("gradient accumulation", "accumulate", ipu, cycles, "backward", total)
+            )
+    return code
+
+
+def _update(
+    graph: Graph, gradients: tuple[tuple[str, ...], ...], machine: Machine, settings: Settings,
+    work: tuple[Work, ...], transfers: list[Step],
+) -> None:  # fmt: skip
+    schedule = graph.schedule
+    replicas, sharded = schedule.replicas, settings.replicated_tensor_sharding
+    explicit = any(op.kind in ("all_reduce", "reduce_scatter") for op in graph.ops)
+    state = state_bytes(graph)
+    for ipu, names in enumerate(gradients):
+        data = float(sum(graph.tensors[name].bytes for name in names))
+        cycles = Cycles()
+        if replicas > 1 and not explicit:
+            cycles = links.all_reduce(data, replicas, schedule.ipus, machine)
+            text = "reduce-scatter and all-gather" if sharded else "all-reduce"
+            transfers.append(_step(f"{text} of gradients", "all_reduce", ipu, cycles, "update"))
+        if settings.optimiser_state_off_chip and state[ipu]:
+            part = 2.0 * state[ipu] / (replicas if sharded else 1)
+            away = links.streaming(part, machine)
+            transfers.append(_step("optimiser state", "streaming", ipu, away, "update"))
+            cycles += away
+        work[ipu].update += cycles
+
+
+def state_bytes(graph: Graph) -> list[int]:
+    """Bytes of optimiser state on each IPU, where the first op that reads it runs."""
+    found = [0] * graph.schedule.ipus
+    done: set[str] = set()
+    for op in graph.ops:
+        for name in op.inputs:
+            if name not in done and graph.tensors[name].role is Role.STATE:
+                done.add(name)
+                found[graph.schedule.ipu_of(op.stage)] += graph.tensors[name].bytes
+    return found
+
+
+def _phases(
+    graph: Graph, machine: Machine, settings: Settings, work: tuple[Work, ...],
+    transfers: list[Step],
+) -> None:  # fmt: skip
+    """Weights (and activations) of a phase come from streaming memory and go back."""
+    schedule = graph.schedule
+    trips = 3 if graph.training else 1  # forward, backward, and back with new values
+    for ipu in range(schedule.ipus):
+        data = 0.0
+        seen: set[str] = set()
+        for op in graph.ops:
+            if schedule.ipu_of(op.stage) != ipu:
+                continue
+            for name in op.inputs:
+                if graph.tensors[name].role is Role.WEIGHT and name not in seen:
+                    seen.add(name)
+                    data += graph.tensors[name].bytes * trips if settings.weights_off_chip else 0
+        if settings.activations_off_chip and graph.training:
+            home = saved(graph, view_roots(graph))
+            data += 2 * sum(
+                graph.tensors[name].bytes
+                for name, stage in home.items() if schedule.ipu_of(stage) == ipu
+            )  # fmt: skip
+        cycles = links.streaming(data, machine)
+        work[ipu].links += cycles
+        if cycles.total:
+            transfers.append(_step("phases", "streaming", ipu, cycles, "forward"))
+
+
+def _step(
+    name: str, kind: str, ipu: int, cycles: Cycles, phase: str, cost: Cost | None = None
+) -> Step:
+    return Step(
+        op=name, kind=kind, source="", path="", phase=phase, stage=0, ipu=ipu, cycles=cycles,
+        flops=cost.flops if cost else 0.0, tiles_used=cost.tiles if cost else 0, plan="",
+        live_bytes=0, temporary_bytes=0,
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""How long a call takes: pipelines fill and drain, stages wait for each other, updates follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .program import Program, Work
+from .result import Cycles
+
+
+@dataclass(frozen=True)
+class Timing:
+    #: Of one call.
+    cycles: Cycles
+    #: From a sample's first byte to its result.
+    latency: float
+    #: Of one micro-batch once everything runs, on the slowest IPU.
+    per_micro_batch: Cycles
+
+
+def _with_host(work: Work, overlapped: bool) -> Cycles:
+    """An IPU's part of one micro-batch; I/O tiles hide the host behind what the others do."""
+    compute = work.compute
+    if not overlapped:
+        return compute + work.host
+    left = max(0.0, work.host.total - compute.total)
+    return compute + Cycles(host=left)
+
+
+def _slowest(all_cycles: list[Cycles]) -> Cycles:
+    return max(all_cycles, key=lambda cycles: cycles.total)
+
+
+def _sum(all_cycles: list[Cycles]) -> Cycles:
+    total = Cycles()
+    for cycles in all_cycles:
+        total += cycles
+    return total
+
+
+def timing(program: Program) -> Timing:
+    schedule, settings = program.graph.schedule, program.settings
+    overlapped = settings.io_tiles > 0
+    each = [_with_host(work, overlapped) for work in program.work]
+    stages = program.stages
+    runs = schedule.accumulation
+    repeats = schedule.device_iterations
+    if not program.training:
+        # Nothing is updated between micro-batches, so the pipeline fills once a call.
+        runs, repeats = runs * repeats, 1
+    pipelined = settings.execution == "pipelined" and stages > 1
+    if not pipelined or settings.pipeline_schedule == "sequential":
+        step = _sum(each)
+        body = step.times(runs)
+        latency = step.total
+    else:
+        if settings.pipeline_schedule == "interleaved" and program.training:
+            # At any time an IPU does either a forward or a backward stage.
+            forward = _slowest([w.forward + w.host + w.links for w in program.work])
+            backward = _slowest([w.recompute + w.backward for w in program.work])
+            step = max(forward, backward, key=lambda cycles: cycles.total).times(2)
+        else:
+            step = _slowest(each)
+        fill = (2 if program.training else 1) * (stages - 1)
+        body = step.times(runs + fill)
+        latency = step.total * (fill + 1)
+    update = _slowest([work.update for work in program.work])
+    if not pipelined and len(program.work) > 1 and settings.execution == "phased":
+        update = _sum([work.update for work in program.work])
+    total = (body + update).times(repeats) + _slowest([work.call for work in program.work])
+    total += _host_limit(program, total, runs * repeats)
+    return Timing(total, latency, step)
+
+
+def _host_limit(program: Program, total: Cycles, micro_batches: int) -> Cycles:
+    """What a call waits because its host can't send that fast, however early it begins."""
+    if program.settings.synthetic_data:
+        return Cycles()
+    data = sum(work.host_bytes for work in program.work) * micro_batches
+    needed = data / program.machine.host_sustained
+    # IPUs of a replica draw from the host together, so each has their shares as well.
+    needed /= min(len(program.work), program.machine.ipus_per_machine)
+    return Cycles(host=max(0.0, needed - total.total))
