@@ -126,9 +126,15 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
     extra: list[tuple[Cost, Any]] = []
+<<<<<<< HEAD
     _recompute(graph, ops, roots, work)
     _between_stages(graph, roots, where, machine, work, transfers)
     _host(graph, where, machine, settings, work, transfers)
+=======
+    _recompute(graph, ops, roots, work, transfers)
+    _between_stages(graph, roots, machine, work, transfers)
+    _host(graph, machine, settings, work, transfers)
+>>>>>>> i8-report
     if graph.training:
         if schedule.accumulation > 1:
             extra += _accumulate(graph, gradients, machine, work, transfers)
@@ -191,8 +197,9 @@ def saved(graph: Graph, roots: dict[str, str]) -> dict[str, int]:
 
 
 def _recompute(
-    graph: Graph, ops: list[Priced], roots: dict[str, str], work: tuple[Work, ...]
-) -> None:
+    graph: Graph, ops: list[Priced], roots: dict[str, str], work: tuple[Work, ...],
+    transfers: list[Step],
+) -> None:  # fmt: skip
     """The forward ops of recomputed stages that run again: those before the last saved tensor."""
     stages = graph.schedule.recomputed_stages
     if not stages:
@@ -210,6 +217,10 @@ def _recompute(
                 continue
             work[priced.ipu].recompute += priced.cycles
             needed.update(roots[name] for name in op.inputs if roots[name] not in kept)
+    for ipu, here in enumerate(work):
+        if here.recompute.total:
+            name = "forward pass, repeated"
+            transfers.append(_step(name, "recompute", ipu, here.recompute, "backward"))
 
 
 def _between_stages(
