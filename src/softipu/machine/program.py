@@ -126,15 +126,9 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
     extra: list[tuple[Cost, Any]] = []
-<<<<<<< HEAD
-    _recompute(graph, ops, roots, work)
+    _recompute(graph, ops, roots, work, transfers)
     _between_stages(graph, roots, where, machine, work, transfers)
     _host(graph, where, machine, settings, work, transfers)
-=======
-    _recompute(graph, ops, roots, work, transfers)
-    _between_stages(graph, roots, machine, work, transfers)
-    _host(graph, machine, settings, work, transfers)
->>>>>>> i8-report
     if graph.training:
         if schedule.accumulation > 1:
             extra += _accumulate(graph, gradients, machine, work, transfers)
