@@ -13,6 +13,7 @@ COMMANDS = {
     "run": ("softipu.tools.run", "run a Python script or module on the software IPU"),
     "demo": ("softipu.tools.demo", "show what softipu does, in under a minute"),
     "doctor": ("softipu.tools.doctor", "check this installation; --zip for a bug report"),
+    "estimate": ("softipu.estimating.command", "predict speed and memory on a real IPU"),
     "dashboard": ("softipu.tools.dashboard.command", "live web page of all IPUs"),
     "serve": ("softipu.serve.command", "serve exported models on a Triton server"),
     "cache": ("softipu.tools.cache", "what a cache of compiled models holds; clean it up"),
