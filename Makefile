@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test lint bench docs plugin plugin-asan clean
+.PHONY: demo test lint bench docs plugin plugin-asan inference-asan docker-check clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
@@ -36,6 +36,7 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
+	$(BIN)/python -m benchmarks.popdist
 	$(BIN)/python -m benchmarks.keras_fit --first
 	$(BIN)/python -m benchmarks.paddle_inference
 	$(BIN)/python -m benchmarks.paddle_plugin
@@ -51,6 +52,13 @@ plugin-asan: $(STAMP)
 	  -DCMAKE_BUILD_TYPE=Debug -DPython3_EXECUTABLE=$(abspath $(BIN))/python
 	cmake --build plugins/paddle/build/asan --target runtime_tests --parallel
 	plugins/paddle/build/asan/tests/runtime_tests
+
+inference-asan: $(STAMP)
+	$(BIN)/python tests/paddle/sanitized_inference.py
+
+# Builds the image for real and uses it; needs root, podman, buildah and debootstrap.
+docker-check:
+	docker/check.sh
 
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs

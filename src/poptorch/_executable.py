@@ -24,6 +24,7 @@ from ._errors import createPoptorchError
 from ._inputs import CompiledArguments
 from ._interrupts import held_back
 from ._logging import native
+from ._modelled import Modelled
 
 
 @dataclass
@@ -55,12 +56,18 @@ class Executable:
         self.attachment = attachment
         self.per_replica = per_replica
         self.synthetic = False
+        #: What a real IPU would do with it, once somebody asks.
+        self.modelled: Modelled | None = None
         #: How long the capture took; 0 for an executable from a file.
         self.capture_seconds = 0.0
         self._made_up: list[torch.Tensor] | None = None
         replicas = plan.batching.replicas if plan.program.written_buffers else 1
+        # A GPU draws as part of a recorded step, from one stream for all replicas of the process.
+        streams = plan.batching.replicas if device.type == "cpu" else 1
         self.memory = DeviceMemory(
-            device, buffers=[{} for _ in range(replicas)], random=RandomState(seed)
+            device,
+            buffers=[{} for _ in range(replicas)],
+            random=RandomState(seed, streams, plan.share.offset),
         )
         self.times = Timestamps()
         self._runner: Runner | None = None

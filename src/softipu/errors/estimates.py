@@ -31,13 +31,87 @@ class ModelTooLarge(SoftIPUError):
     remedy = "Use more IPUs, shard over replicas, or a smaller model."
 
 
+# --- 805x and 806x: reports and profiles -------------------------------------------------------
+
+
+class ReportUnwritable(SoftIPUError):
+    code = 8050
+    cause = "The directory can't be made or written to, or what stands there is no directory."
+    remedy = "Name a directory that you may write to, on a disk with space left."
+
+
+class ProfileMissing(SoftIPUError):
+    code = 8051
+    cause = "No run with profiling has written a profile there."
+    remedy = (
+        'Run with POPLAR_ENGINE_OPTIONS=\'{"autoReport.all":"true"}\' or `softipu run --profile '
+        "DIR`, and name the directory that holds profile.pop, or the file."
+    )
+
+
+class ProfileUnreadable(SoftIPUError):
+    code = 8052
+    cause = "The file is cut off, was changed, or is no profile that softipu wrote."
+    remedy = "Write it anew: run the program with profiling again."
+
+
+class ProfileTooNew(SoftIPUError):
+    code = 8053
+    cause = "A later softipu wrote the file, in a form that this one doesn't know."
+    remedy = "Read it with the softipu that wrote it, or a later one."
+
+
+class ProfileForeign(SoftIPUError):
+    code = 8054
+    cause = "The file comes from Graphcore's own tools, whose form is not public."
+    remedy = "Open it with PopVision; softipu reads the profiles that softipu writes."
+
+
+class ProfileLacks(SoftIPUError, AttributeError):
+    """An AttributeError too, so that `hasattr` says no."""
+
+    code = 8055
+    cause = "libpva has the name; the machine model doesn't know the figure, and invents none."
+    remedy = "See docs/report.md for what `pva` reads from a profile of softipu."
+
+
 class EstimateShapesDynamic(SoftIPUError):
     code = 8010
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."
     remedy = "Capture the model with inputs of fixed sizes, without symbolic dimensions."
 
 
-class EstimateGraphEmpty(SoftIPUError):
-    code = 8011
-    cause = "The graph has no operation that takes any time, so there is nothing to estimate."
-    remedy = "Give a model that computes something of its inputs."
+class ArchUnknown(SoftIPUError, ValueError):
+    code = 8012
+    cause = "The name of a chip or system is misspelt, or not one of `softipu.arch`."
+    remedy = "`python -m softipu.arch` lists chips and systems."
+
+
+class EstimateSourceUnknown(SoftIPUError, TypeError):
+    code = 8013
+    cause = "Estimates are made of PyTorch models, of functions of tensors, and of graphs."
+    remedy = "Give the model itself, the compiled PopTorch model, or a `softipu.graph.Graph`."
+
+
+class OptionsContradict(SoftIPUError, ValueError):
+    code = 8014
+    cause = "Two arguments of an estimate can't both be meant."
+    remedy = "Leave one of the two out."
+
+
+class EstimateTargetUnknown(SoftIPUError):
+    code = 8015
+    cause = "`softipu estimate` takes the name of a model, module:function, or an exported file."
+    remedy = "See `softipu estimate --help`."
+
+
+class SweepUnreadable(SoftIPUError):
+    code = 8016
+    cause = "A sweep is written as a name and its values: micro_batch=1,2,4,8."
+    remedy = "See `softipu estimate --help`."
+
+
+class OutOfMemory(SoftIPUError, RuntimeError):
+    code = 8017
+    cause = "By the machine model, the program needs more memory on a tile than the IPU has."
+    remedy = "Follow the suggestions of the message, or unset SOFTIPU_STRICT to run it anyway."

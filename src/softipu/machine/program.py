@@ -126,7 +126,7 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
     extra: list[tuple[Cost, Any]] = []
-    _recompute(graph, ops, roots, work)
+    _recompute(graph, ops, roots, work, transfers)
     _between_stages(graph, roots, where, machine, work, transfers)
     _host(graph, where, machine, settings, work, transfers)
     if graph.training:
@@ -191,8 +191,9 @@ def saved(graph: Graph, roots: dict[str, str]) -> dict[str, int]:
 
 
 def _recompute(
-    graph: Graph, ops: list[Priced], roots: dict[str, str], work: tuple[Work, ...]
-) -> None:
+    graph: Graph, ops: list[Priced], roots: dict[str, str], work: tuple[Work, ...],
+    transfers: list[Step],
+) -> None:  # fmt: skip
     """The forward ops of recomputed stages that run again: those before the last saved tensor."""
     stages = graph.schedule.recomputed_stages
     if not stages:
@@ -210,6 +211,10 @@ def _recompute(
                 continue
             work[priced.ipu].recompute += priced.cycles
             needed.update(roots[name] for name in op.inputs if roots[name] not in kept)
+    for ipu, here in enumerate(work):
+        if here.recompute.total:
+            name = "forward pass, repeated"
+            transfers.append(_step(name, "recompute", ipu, here.recompute, "backward"))
 
 
 def _between_stages(

@@ -1,0 +1,278 @@
+"""All instances computing together: collectives on tensors and arrays, with bounded waiting.
+
+One group for the process, started at its first use. A peer that dies, hangs or ends early is an
+error that names it; after that, and after `finalize`, the group is gone for good.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import settings
+from ..errors import InstanceLate, InstanceLost, InstancesDisagree, NoGroup, SoftIPUError
+from . import environment, rendezvous
+from .liveness import Departure, Pulse
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+Reduction = Literal["sum", "min", "max", "product"]
+_SLICE = timedelta(seconds=1)
+#: How long instance 0 stays at the end for those that still ask it what happened.
+_LINGER_SECONDS = 8.0
+_PEACE_SECONDS = 3.0
+
+
+class Group:
+    """The connections between all instances of this program."""
+
+    def __init__(self, instance: environment.Instance) -> None:
+        self.instance = instance
+        self.index = instance.index
+        self.count = instance.count
+        #: Seconds spent in collectives so far, most of it waiting for others.
+        self.waited = 0.0
+        self._pid = os.getpid()
+        self._failure: SoftIPUError | None = None
+        self._closed = False
+        self._timeout = float(settings.get("SOFTIPU_INSTANCES_TIMEOUT"))
+        self._silence = float(settings.get("SOFTIPU_INSTANCES_SILENCE"))
+        store = rendezvous.open_store(instance)
+        self._store = store
+        self._pulse = Pulse(store.clone(), self.index, self.count)
+        self._gloo = rendezvous.connect(store, instance, self._timeout)
+
+    # --- collectives on tensors -----------------------------------------------------------------
+
+    def all_reduce(self, tensor: torch.Tensor, reduction: Reduction = "sum") -> None:
+        """The tensor becomes the sum (or so) over all instances, bit for bit the same in all."""
+        dist = rendezvous.distributed()
+        options = dist.AllreduceOptions()
+        options.reduceOp = getattr(dist.ReduceOp, reduction.upper())
+        self._do("all_reduce", lambda: self._gloo.allreduce([tensor], options))
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
+        """The tensor becomes that of instance `root`."""
+        dist = rendezvous.distributed()
+        options = dist.BroadcastOptions()
+        options.rootRank = self._known(root)
+        options.rootTensor = 0
+        self._do("broadcast", lambda: self._gloo.broadcast([tensor], options))
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors of all instances, in order; all have the same shape and type."""
+        import torch
+
+        found = [torch.empty_like(tensor) for _ in range(self.count)]
+        self._do("all_gather", lambda: self._gloo.allgather([found], [tensor]))
+        return found
+
+    def all_gather_ragged(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The same for tensors that differ in the size of their first dimension."""
+        import torch
+
+        rows = [int(size) for size in self.all_gather(torch.tensor(tensor.shape[0]))]
+        padded = tensor.new_zeros((max(rows), *tensor.shape[1:]))
+        padded[: tensor.shape[0]] = tensor
+        if padded.numel() == 0:
+            return [padded[:size] for size in rows]
+        return [part[:size] for part, size in zip(self.all_gather(padded), rows, strict=True)]
+
+    def barrier(self) -> None:
+        """Returns when all instances have come here."""
+        import torch
+
+        self.all_reduce(torch.zeros(1))
+
+    # --- collectives on other things ------------------------------------------------------------
+
+    def all_reduce_array(self, array: np.ndarray[Any, Any], reduction: Reduction = "sum") -> None:
+        """`all_reduce` for a writable, contiguous numpy array, without a copy."""
+        import torch
+
+        self.all_reduce(torch.from_numpy(array), reduction)
+
+    def broadcast_array(self, array: np.ndarray[Any, Any], root: int = 0) -> None:
+        """`broadcast` for a writable, contiguous numpy array, without a copy."""
+        import torch
+
+        self.broadcast(torch.from_numpy(array), root)
+
+    def broadcast_bytes(self, content: bytes, root: int = 0) -> bytes:
+        """The bytes of instance `root`; what others give is ignored."""
+        import torch
+
+        size = torch.tensor(len(content))
+        self.broadcast(size, root)
+        own = content if self.index == root else bytes(int(size))
+        if not own:
+            return b""
+        buffer = torch.frombuffer(bytearray(own), dtype=torch.uint8)
+        self.broadcast(buffer, root)
+        return buffer.numpy().tobytes()
+
+    def all_gather_bytes(self, content: bytes) -> list[bytes]:
+        """The bytes of all instances, in order."""
+        import torch
+
+        own = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else None
+        parts = self.all_gather_ragged(torch.empty(0, dtype=torch.uint8) if own is None else own)
+        return [part.numpy().tobytes() for part in parts]
+
+    def agree(self, what: str, content: bytes) -> None:
+        """Raises in all instances unless all give the same bytes."""
+        found = self.all_gather_bytes(content)
+        for index, other in enumerate(found):
+            if other != found[0]:
+                raise InstancesDisagree(f"Instances 0 and {index} have different {what}.")
+
+    # --- waiting, and what can go wrong ---------------------------------------------------------
+
+    def lost(self) -> SoftIPUError | None:
+        """What happened to another instance, for those that wait outside of collectives."""
+        if self._failure is not None or self._closed:
+            return self._failure or NoGroup("The connection of the instances was ended.")
+        departure = self._pulse.departed(self._silence)
+        if departure is None:
+            return None
+        self._pulse.leave(departure.story, blamed=departure.instance)
+        return self._failed(InstanceLost(f"Instance {departure.instance} {departure.story}."))
+
+    def _known(self, index: int) -> int:
+        if not 0 <= index < self.count:
+            raise InstancesDisagree(
+                f"There is no instance {index}: they are numbered from 0 to {self.count - 1}."
+            )
+        return index
+
+    def _do(self, name: str, begin: Callable[[], Any]) -> None:
+        self._check()
+        started = time.monotonic()
+        work = begin()  # what fails here is this instance's own mistake, such as a wrong type
+        try:
+            self._wait(name, work, started)
+        except RuntimeError as error:
+            self._fail(name, error)
+        finally:
+            self.waited += time.monotonic() - started
+            if not work.is_completed():
+                self._abandon(work, name)
+
+    def _wait(self, name: str, work: Any, started: float) -> None:
+        """In slices: between them others are looked at, and Ctrl-C gets its turn."""
+        self._pulse.forget()
+        while True:
+            try:
+                work.wait(_SLICE)
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    raise
+            departure = self._pulse.departed(self._silence)
+            if departure is not None:
+                self._lose(name, departure)
+            if time.monotonic() - started > self._timeout:
+                raise self._failed(
+                    InstanceLate(
+                        f"Instance {self.index} waited {self._timeout:g} s in {name} for the "
+                        "others, all of which live."
+                    )
+                )
+
+    def _fail(self, name: str, error: RuntimeError) -> None:
+        """A connection broke. Who caused it?"""
+        departure = self._pulse.just_died()
+        if departure is not None:
+            self._lose(name, departure, error)
+        first = (str(error).splitlines() or [""])[0]
+        raise self._failed(
+            InstancesDisagree(f"{name} failed in instance {self.index}, all others live: {first}")
+        ) from error
+
+    def _lose(self, name: str, departure: Departure, error: Exception | None = None) -> None:
+        who, story = departure.instance, departure.story
+        self._pulse.leave(story, blamed=who)
+        raise self._failed(
+            InstanceLost(f"Instance {who} {story}; instance {self.index} waits for it in {name}.")
+        ) from error
+
+    def _failed(self, error: SoftIPUError) -> SoftIPUError:
+        self._failure = error
+        return error
+
+    def _abandon(self, work: Any, name: str) -> None:
+        """Leaves a collective that has not ended, as after Ctrl-C; there can be no other one."""
+        for thing in (work, self._gloo):
+            # Its destructor would wait for a peer that may never answer, so it must never run.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+        if self._failure is None:
+            self._failed(InstanceLost(f"Instance {self.index} broke off {name}."))
+            self._pulse.leave(f"broke off {name}")
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise NoGroup(f"This is a child of instance {self.index}, which can't speak for it.")
+        if self._failure is not None:
+            raise NoGroup(
+                f"The instances lost each other before: {self._failure.what}",
+                cause=self._failure.cause,
+                remedy=self._failure.remedy,
+            )
+        if self._closed:
+            raise NoGroup("The connection of the instances was ended.")
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends this instance's part, in bounded time whatever the others do."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        if self._failure is None:
+            self._pulse.leave("has ended")
+        self._linger()
+        self._pulse.stop()
+        if self._failure is None:
+            self._gloo = None
+
+    def _linger(self) -> None:
+        """Instance 0 may hold the store, in which the others look for what happened; in peace
+        they only have to notice that it goes."""
+        if self.index != 0 or self.instance.launcher_listens:
+            return
+        patience = _PEACE_SECONDS if self._failure is None else _LINGER_SECONDS
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and not self._pulse.everyone_left():
+            time.sleep(0.05)
+
+
+_lock = threading.Lock()
+_group: Group | None = None
+
+
+def current() -> Group:
+    """The group of this process; it starts when first asked for."""
+    global _group
+    with _lock:
+        if _group is None:
+            _group = Group(environment.read())
+            atexit.register(finalize)
+        return _group
+
+
+def is_started() -> bool:
+    return _group is not None and not _group._closed
+
+
+def finalize() -> None:
+    """Ends the group, if there is one. It can't be started again."""
+    if _group is not None:
+        _group.close()

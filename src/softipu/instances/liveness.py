@@ -1,0 +1,141 @@
+"""Who still lives: instances leave signs of life in the store that they met at.
+
+A thread counts a number up for as long as the process runs. Others watch whether it still moves;
+an instance that ends by itself, or gives up because of another one, leaves a note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+BEAT_SECONDS = 0.5
+#: A counter that did not move for so many beats belongs to a process that died a moment ago.
+_MISSED_BEATS = 6
+
+
+@dataclass(frozen=True)
+class Departure:
+    """Why an instance is not there any more."""
+
+    instance: int
+    story: str
+
+
+class Pulse:
+    """This instance's signs of life, and its eyes on those of the others."""
+
+    def __init__(self, store: Any, index: int, count: int) -> None:
+        # A client of its own: one that waits for a key would hold up the thread.
+        self._store = store
+        self._index = index
+        self._peers = [peer for peer in range(count) if peer != index]
+        self._lock = threading.Lock()
+        self._seen: dict[int, tuple[int, float]] = {}
+        self._stopping = threading.Event()
+        self._beats = 0
+        #: Whether instance 0 has ended in peace: its store may be gone, and nobody asks it again.
+        self._alone = False
+        self._beat()
+        self._thread = threading.Thread(target=self._run, name="softipu-pulse", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(BEAT_SECONDS):
+            try:
+                self._beat()
+                if self._index != 0 and self._note(0) is not None:
+                    self._part()
+                    return
+            except RuntimeError:
+                # Whoever holds the store is gone; the next collective finds that out and says so.
+                return
+
+    def _beat(self) -> None:
+        self._beats += 1
+        with self._lock:
+            self._store.set(f"beat/{self._index}", str(self._beats))
+
+    def _part(self) -> None:
+        """Instance 0 has ended: tell it that it may take the store along."""
+        with self._lock:
+            self._store.set(f"parted/{self._index}", "")
+            self._alone = True
+
+    def leave(self, story: str, blamed: int | None = None) -> None:
+        """A note for the others: this instance takes no further part, and why."""
+        with contextlib.suppress(RuntimeError), self._lock:
+            if not self._alone:
+                note = json.dumps({"story": story, "blamed": blamed})
+                self._store.set(f"left/{self._index}", note)
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def everyone_left(self) -> bool:
+        """Whether no other instance needs the store; True as well where nobody can tell."""
+        try:
+            with self._lock:
+                return all(
+                    self._store.check([f"left/{peer}"]) or self._store.check([f"parted/{peer}"])
+                    for peer in self._peers
+                )
+        except RuntimeError:
+            return True
+
+    def departed(self, silence: float) -> Departure | None:
+        """An instance that left, or gave no sign of life for so many seconds of watching."""
+        if self._alone:
+            return Departure(0, "has ended")
+        try:
+            return self._noted() or self._silent(silence)
+        except RuntimeError:
+            return Departure(0, "can't be reached (it holds what instances meet at)")
+
+    def just_died(self) -> Departure | None:
+        """The same after a connection broke: watches until a counter stands still."""
+        patience = BEAT_SECONDS * _MISSED_BEATS
+        self._seen.clear()
+        deadline = time.monotonic() + 3 * patience
+        while time.monotonic() < deadline:
+            found = self.departed(patience)
+            if found is not None:
+                return found
+            time.sleep(BEAT_SECONDS / 2)
+        return None
+
+    def _noted(self) -> Departure | None:
+        notes = {peer: note for peer in self._peers if (note := self._note(peer)) is not None}
+        for note in notes.values():
+            # What an instance that gave up blames is the root of it, not that instance.
+            if note["blamed"] is not None and note["blamed"] != self._index:
+                return Departure(int(note["blamed"]), str(note["story"]))
+        return next((Departure(peer, str(note["story"])) for peer, note in notes.items()), None)
+
+    def _note(self, peer: int) -> dict[str, Any] | None:
+        key = f"left/{peer}"
+        with self._lock:
+            if not self._store.check([key]):
+                return None
+            note: dict[str, Any] = json.loads(self._store.get(key))
+            return note
+
+    def _silent(self, silence: float) -> Departure | None:
+        with self._lock:
+            beats = [int(self._store.get(f"beat/{peer}")) for peer in self._peers]
+        now = time.monotonic()
+        for peer, beat in zip(self._peers, beats, strict=True):
+            known, since = self._seen.get(peer, (-1, now))
+            if known != beat:
+                self._seen[peer] = (beat, now)
+            elif now - since > silence:
+                return Departure(peer, f"has given no sign of life for {now - since:.0f} s")
+        return None
+
+    def forget(self) -> None:
+        """Watching starts anew: what was seen before says nothing about the time since."""
+        self._seen.clear()

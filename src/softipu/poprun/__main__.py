@@ -1,0 +1,5 @@
+"""`python -m softipu.poprun`."""
+
+from .cli import entry
+
+entry()

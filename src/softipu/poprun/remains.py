@@ -1,0 +1,95 @@
+"""What instances could leave behind: processes that outlive them, and files in shared memory.
+
+The agent is made the reaper of all its descendants, so that even a process that left its session
+is still known by its ancestors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SHARED_MEMORY = Path("/dev/shm")
+#: PyTorch names shared memory by the process that made it.
+_TORCH_FILE = re.compile(r"torch_([0-9]+)_[0-9]+_[0-9]+")
+
+
+def adopt_orphans() -> None:
+    """Processes that lose their parent become children of this one."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root: int) -> set[int]:
+    """All processes below `root` that are not dead yet."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(f"/proc/{name}/stat").read_bytes()
+            fields = text[text.rindex(b")") + 2 :].split()
+            if fields[0] not in (b"Z", b"X"):
+                parents[int(name)] = int(fields[1])
+    found: set[int] = set()
+    for pid in parents:
+        chain, at = [pid], pid
+        while at in parents and at != root and at not in found:
+            at = parents[at]
+            chain.append(at)
+        if at == root or at in found:
+            found.update(chain)
+    return found - {root}
+
+
+def end_descendants(
+    patience: float, grace: float, seen: set[int], keep: frozenset[int] = frozenset()
+) -> None:
+    """End what instances left; those that tidy up after them get a moment to do it themselves."""
+    root = os.getpid()
+    started = time.monotonic()
+    told = False
+    while True:
+        _reap()
+        left = descendants(root) - keep
+        seen |= left
+        age = time.monotonic() - started
+        if not left or age > patience + 2 * grace:
+            return
+        if age > patience + grace:
+            _signal(left, signal.SIGKILL)
+        elif age > patience and not told:
+            _signal(left, signal.SIGTERM)
+            told = True
+        time.sleep(0.05)
+
+
+def _signal(pids: set[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def remove_shared_memory(pids: set[int], folder: Path = _SHARED_MEMORY) -> list[str]:
+    """Remove PyTorch's files whose makers were `pids`, all of which are gone."""
+    removed = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            match = _TORCH_FILE.fullmatch(name)
+            if match is None or int(match[1]) not in pids:
+                continue
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+                removed.append(name)
+    return removed

@@ -1,0 +1,187 @@
+"""Real processes that compute together, and what they say when one of them goes away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import instances_support as support
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+WAITING = PROGRAMS / "waiting.py"
+#: How long anything may take to notice a loss; the machine may be busy, so much more than it needs.
+SOON = 60.0
+
+
+def test_three_instances_reduce_broadcast_and_gather() -> None:
+    ended = support.run(PROGRAMS / "collectives.py", 3, environ={"PYTHONHASHSEED": "1"})
+    expected = [
+        [6.0] * 3,
+        [1.0] * 3,
+        [3.0] * 3,
+        [6.0] * 3,
+        ["torch.float16", [4.5] * 5],
+        [1, 7],
+        [[0], [10], [20]],
+        [[], [[0.0, 1.0]], [[0.0, 1.0], [2.0, 3.0]]],
+        [[3, 3], [3, 3]],
+        [[3, 3], [3, 3]],
+        "from 1",
+        "",
+        ["", "x", "xx"],
+        ["InstancesDisagree", "Instances 0 and 1 have different indexes."],
+    ]
+    for one in ended:
+        assert one.said[: len(expected)] == expected
+        assert one.said[-1] == "NoGroup"
+    sums = {one.said[len(expected)] for one in ended}
+    assert len(sums) == 1, "the same sum must have the same bits in all instances"
+
+
+def _all_waiting(count: int, *arguments: str, environ: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
+    return support.launched(WAITING, count, arguments, environ=environ)
+
+
+def test_an_instance_that_is_killed_is_named_by_all_others() -> None:
+    with _all_waiting(4) as running:
+        for index in range(4):
+            running.said(index, "together")
+        running.signal(2, signal.SIGKILL)
+        ended = running.wait(SOON)
+    assert ended[2].code == -signal.SIGKILL
+    for index in (0, 1, 3):
+        assert ended[index].code == 1
+        assert "SIPU-7203: Instance 2 " in ended[index].errors, ended[index].errors
+
+
+def test_instance_0_is_named_when_it_is_killed() -> None:
+    """It holds the store in which the others would look for what happened."""
+    with _all_waiting(3) as running:
+        for index in range(3):
+            running.said(index, "together")
+        running.signal(0, signal.SIGKILL)
+        ended = running.wait(SOON)
+    for index in (1, 2):
+        assert ended[index].code == 1
+        assert "SIPU-7203: Instance 0 " in ended[index].errors, ended[index].errors
+
+
+def test_an_instance_that_hangs_is_named_and_nobody_hangs_at_exit() -> None:
+    with _all_waiting(3, environ={"SOFTIPU_INSTANCES_SILENCE": "3"}) as running:
+        for index in range(3):
+            running.said(index, "together")
+        running.signal(1, signal.SIGSTOP)
+        for index in (0, 2):
+            process = running.processes[index]
+            _, errors = process.communicate(timeout=SOON)
+            assert process.returncode == 1
+            assert "SIPU-7203: Instance 1 has given no sign of life" in errors, errors
+
+
+@pytest.mark.parametrize("what", ["end", "raise"])
+def test_an_instance_that_ends_early_is_named(what: str) -> None:
+    with _all_waiting(3, what) as running:
+        ended = running.wait(support.PATIENCE)
+    for index in (0, 1):
+        assert "SIPU-7203: Instance 2 has ended" in ended[index].errors, ended[index].errors
+
+
+def test_an_instance_that_never_comes_is_an_error_though_it_lives() -> None:
+    with _all_waiting(3, "sleep", environ={"SOFTIPU_INSTANCES_TIMEOUT": "4"}) as running:
+        for index in (0, 1):
+            process = running.processes[index]
+            _, errors = process.communicate(timeout=support.PATIENCE)
+            assert process.returncode == 1
+            assert "SIPU-7204" in errors or "SIPU-7203" in errors, errors
+        assert running.processes[2].poll() is None
+
+
+def test_ctrl_c_ends_an_instance_that_waits() -> None:
+    with _all_waiting(3, "sleep") as running:
+        for index in range(3):
+            running.said(index, "together")
+        time.sleep(0.5)
+        running.signal(0, signal.SIGINT)
+        process = running.processes[0]
+        _, errors = process.communicate(timeout=SOON)
+        assert "KeyboardInterrupt" in errors
+
+
+def _alone(environ: dict[str, str], index: int = 0) -> subprocess.CompletedProcess[str]:
+    own = {**os.environ, **support.variables(index, 2), **environ}
+    return subprocess.run(
+        [sys.executable, str(WAITING)],
+        env={name: value for name, value in own.items() if value},
+        text=True,
+        capture_output=True,
+        timeout=support.PATIENCE,
+        check=False,
+    )
+
+
+def test_instances_that_do_not_come_to_the_meeting_are_named() -> None:
+    ended = _alone({"MASTER_PORT": str(support.free_port()), "SOFTIPU_INSTANCES_START": "2"})
+    assert ended.returncode == 1
+    assert "SIPU-7202: Instance 0 of 2 waited 2 s in vain for instance 1." in ended.stderr
+
+
+def test_a_meeting_place_that_does_not_answer_is_an_error_in_time() -> None:
+    ended = _alone(
+        {"MASTER_PORT": str(support.free_port()), "SOFTIPU_INSTANCES_START": "2"}, index=1
+    )
+    assert ended.returncode == 1
+    assert "SIPU-7202: Nothing answers at 127.0.0.1:" in ended.stderr
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        ended = _alone({"MASTER_PORT": str(port), "SOFTIPU_INSTANCES_START": "5"})
+    assert ended.returncode == 1
+    assert f"can't listen on 127.0.0.1:{port}: another program uses the port" in ended.stderr
+
+
+def test_no_meeting_place_is_an_error_at_once() -> None:
+    ended = _alone({"MASTER_ADDR": ""})
+    assert ended.returncode == 1
+    assert "SIPU-7201" in ended.stderr
+
+
+def test_instance_0_may_end_long_before_the_others_without_noise() -> None:
+    script = (
+        "import time\n"
+        "from softipu import instances\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "time.sleep(0 if together.index == 0 else 4)\n"
+        "print('done')\n"
+    )
+    with support.launched("-c", 3, [script]) as running:
+        ended = running.wait()
+    for one in ended:
+        assert (one.code, one.output, one.errors) == (0, "done\n", "")
+
+
+def test_asking_for_instance_0_after_it_ended_names_it() -> None:
+    script = (
+        "import time\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "if together.index:\n"
+        "    time.sleep(4)\n"
+        "    together.barrier()\n"
+    )
+    with support.launched("-c", 2, [script]) as running:
+        ended = running.wait()
+    assert ended[0].code == 0
+    assert "SIPU-7203: Instance 0 has ended" in ended[1].errors
