@@ -108,7 +108,7 @@ def _check_input(tensor: torch.Tensor) -> None:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Capturing makes very many objects; Python would look through them again and again, for a
     third of the time."""
     collects = gc.isenabled()
@@ -120,7 +120,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-@_no_collection()
+@no_collection()
 def compile_model(job: Job, bound: Arguments) -> Executable:
     """Captures and checks the model and prepares memory; no IPU is attached yet."""
     device = backend_device()
@@ -146,8 +146,8 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         [place_of(node) for node in program.nodes], job.options._execution_strategy
     )
     attachment = Attachment(job.options, per_replica)
-    _take_overlaps(program, job.options)
-    _check_program(program, job)
+    remove_overlaps(program, job.options)
+    check_program(program, job)
     log_program(program, job.options)
     plan = _plan(program, job, sharded)
     seed = job.options.random_seed if job.options.exists("random_seed") else 0
@@ -198,7 +198,7 @@ def write_hypers(executable: Executable, description: Description) -> None:
         memory.upload(memory.hypers, name, value)
 
 
-def _take_overlaps(program: Program, options: Any) -> None:
+def remove_overlaps(program: Program, options: Any) -> None:
     """Marks of overlapped I/O are checked and leave the graph: they say how, not what."""
     graph = program.micro.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -215,7 +215,7 @@ def _take_overlaps(program: Program, options: Any) -> None:
     )
 
 
-def _check_program(program: Program, job: Job) -> None:
+def check_program(program: Program, job: Job) -> None:
     options = job.options
     check_pipeline(
         options._execution_strategy,

@@ -105,6 +105,8 @@ SETTINGS = {
                 "Where programs compute."),
         Setting("SOFTIPU_PROFILE_DIR", "path", None,
                 "Where profiles are written (`softipu run --profile`)."),
+        Setting("SOFTIPU_ENGINE_TIMEOUT", "seconds", 30.0,
+                "Seconds that gc-docker and gc-podman wait for an answer of the container engine."),
         Setting("SOFTIPU_VIPU_ACCESS_KEY", "text", None,
                 "Access key that `vipu-server` demands and clients send."),
         Setting("SOFTIPU_DISABLE_HOOKS", "flag", False,

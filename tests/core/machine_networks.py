@@ -171,6 +171,33 @@ class Net:
         y = self.op("reduce", [x], shape[:2], function="mean", axes=(2, 3))
         return self.record(y, lambda dy: {x: self.op("copy", [dy], shape)})
 
+    def images(self, batch: int, size: int, bytes_only: bool = True) -> str:
+        """Images as bytes, made numbers on the IPU, as published configurations do."""
+        if not bytes_only:
+            return self.input("images", (batch, 3, size, size))
+        x = self.input("images", (batch, 3, size, size), "uint8")
+        x = self.op("cast", [x], (batch, 3, size, size))
+        return self.unary("mul", self.unary("add", x))
+
+    def gate(self, x: str, ratio: int) -> str:
+        """Squeeze and excitation."""
+        batch, channels = self.shape(x)[:2]
+        y = self.reshape(self.mean(x), (1, batch, channels))
+        y = self.activation(self.linear(y, ratio), "silu")
+        y = self.activation(self.linear(y, channels), "sigmoid")
+        y = self.reshape(y, (batch, channels, 1, 1))
+        out = self.unary("mul", x, y)
+
+        def backward(dy: str) -> dict[str, str]:
+            product = self.unary("mul", dy, x)
+            small = (batch, channels, 1, 1)
+            return {
+                x: self.unary("mul", dy, y),
+                y: self.op("reduce", [product], small, function="sum", axes=(2, 3)),
+            }
+
+        return self.record(out, backward)
+
     def loss(self, x: str) -> str:
         axes = tuple(range(len(self.shape(x))))
         y = self.op("reduce", [x], (1,), function="sum", axes=axes)
@@ -232,23 +259,32 @@ class Net:
 
 
 def resnet50(
-    batch: int, training: bool = False, dtype: str = "float16", **schedule: object
-) -> Graph:
+    batch: int, training: bool = False, dtype: str = "float16", norm: str = "batch",
+    eight_bit: bool = False, keep_last: bool = False, **schedule: object,
+) -> Graph:  # fmt: skip
+    """`norm=""`: folded into the convolutions. `keep_last`: layer 4 is not recomputed."""
     net = Net("resnet50", dtype)
-    x = net.input("images", (batch, 3, 224, 224))
-    x = net.activation(net.norm(net.conv(x, 64, 7, 2)))
+    x = net.images(batch, 224, eight_bit)
+
+    def normal(y: str) -> str:
+        return net.norm(y, norm) if norm else y
+
+    x = net.activation(normal(net.conv(x, 64, 7, 2)))
     x = net.pool(x, "max", 3, 2)
     for blocks, width, first in ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2)):
         for block in range(blocks):
             net.path = f"layer{width // 64}.{block}"
             net.checkpoints.append(x)
+            made = len(net.build.ops)
             stride = first if block == 0 else 1
-            y = net.activation(net.norm(net.conv(x, width)))
-            y = net.activation(net.norm(net.conv(y, width, 3, stride)))
-            y = net.norm(net.conv(y, 4 * width))
+            y = net.activation(normal(net.conv(x, width)))
+            y = net.activation(normal(net.conv(y, width, 3, stride)))
+            y = normal(net.conv(y, 4 * width))
             if block == 0:
-                x = net.norm(net.conv(x, 4 * width, 1, stride))
+                x = normal(net.conv(x, 4 * width, 1, stride))
             x = net.activation(net.add(y, x))
+            if keep_last and width == 512:
+                net.checkpoints += [n for op in net.build.ops[made:] for n in op.outputs]
     x = net.reshape(net.mean(x), (1, batch, 2048))
     x = net.linear(x, 1000)
     x = net.softmax(x)
@@ -256,6 +292,52 @@ def resnet50(
         x = net.loss(x)
         net.train(x)
     return net.finish([x], micro_batch=batch, **schedule)
+
+
+def efficientnet(
+    batch: int, version: str = "b0", group: int = 1, expand: int = 6, norm: str = "batch",
+    training: bool = False, split: int = 0, size: int = 0, **schedule: object,
+) -> Graph:  # fmt: skip
+    """EfficientNet-B0 or B4; depthwise, or in groups of `group`. `split`: first block of stage 1."""
+    width, depth, pixels = {"b0": (1.0, 1.0, 224), "b4": (1.4, 1.8, 380)}[version]
+    net = Net(f"efficientnet-{version}")
+    x = net.images(batch, size or pixels)
+
+    def wide(channels: int) -> int:
+        new = max(8, int(channels * width + 4) // 8 * 8)
+        new = new + 8 if new < 0.9 * channels * width else new
+        return -(-new // group) * group if group > 1 else new
+
+    def normal(y: str) -> str:
+        return net.norm(y, norm, 4)
+
+    x = net.activation(normal(net.conv(x, wide(32), 3, 2)), "silu")
+    block = 0
+    for first, channels, repeats, stride, kernel in (
+        (1, 16, 1, 1, 3), (expand, 24, 2, 2, 3), (expand, 40, 2, 2, 5), (expand, 80, 3, 2, 3),
+        (expand, 112, 3, 1, 5), (expand, 192, 4, 2, 5), (expand, 320, 1, 1, 3),
+    ):  # fmt: skip
+        for repeat in range(-(-int(repeats * depth * 10) // 10)):
+            net.stage = int(bool(split) and block >= split)
+            net.path = f"blocks.{block}"
+            net.checkpoints.append(x)
+            ins = net.shape(x)[1]
+            inner = -(-ins * first // group) * group
+            y = x if first == 1 else net.activation(normal(net.conv(x, inner)), "silu")
+            inner = net.shape(y)[1]
+            y = net.conv(y, inner, kernel, stride if repeat == 0 else 1, inner // group)
+            y = net.gate(net.activation(normal(y), "silu"), max(1, ins // 4))
+            y = normal(net.conv(y, wide(channels)))
+            x = net.add(y, x) if net.shape(x) == net.shape(y) else y
+            block += 1
+    x = net.activation(normal(net.conv(x, wide(1280))), "silu")
+    x = net.reshape(net.mean(x), (1, batch, net.shape(x)[1]))
+    x = net.softmax(net.linear(x, 1000))
+    if training:
+        x = net.loss(x)
+        net.train(x)
+    ipus = (0, 1) if split else (0,)
+    return net.finish([x], micro_batch=batch, stage_ipus=ipus, **schedule)
 
 
 def encoder_layer(net: Net, x: str, batch: int, length: int, width: int, heads: int) -> str:

@@ -123,6 +123,10 @@ def test_link_domains_follow_from_the_ipus():
     assert plan.make(num_replicas=16, ipus_per_replica=4).ilds == 1
     assert plan.make(num_replicas=32, ipus_per_replica=4).ilds == 2
     assert plan.make(num_replicas=16, num_ilds=4).ilds == 4
+    assert plan.make(num_replicas=100).ilds == 2
+    assert plan.make(num_replicas=195).ilds == 5  # 4 are enough, but do not divide it
+    with pytest.raises(InvalidTopology, match="1 replicas .* 2 IPU-Link domains"):
+        plan.make(ipus_per_replica=128)
 
 
 # --- the picture ------------------------------------------------------------------------------

@@ -133,6 +133,11 @@ void Home::Prepare() {
   const mode_t mode = found.st_mode & 07777;
   // A directory shared on purpose (group or world may write) gets files to share.
   file_mode_ = 0600 | ((mode & 0022) ? (mode & 0066) : 0);
+  // Root in a container, or by sudo: files left with root would lock the user out of his own IPUs.
+  if (geteuid() == 0) {
+    owner_ = found.st_uid;
+    group_ = found.st_gid;
+  }
   if (!exists) {
     // Several threads and processes may be the first at once, each with its own draft.
     std::ostringstream draft;
@@ -144,6 +149,7 @@ void Home::Prepare() {
     const std::string folder = path_ + name;
     if (mkdir(folder.c_str(), 0777) == 0) {
       if (chmod(folder.c_str(), mode) != 0) ThrowFileError(folder, errno);
+      if (owner_ != 0 && chown(folder.c_str(), owner_, group_) != 0) ThrowFileError(folder, errno);
     } else if (errno != EEXIST) {
       ThrowFileError(folder, errno);
     }
@@ -163,10 +169,15 @@ int Home::OpenLock(const std::string& path) const {
       if (errno != EEXIST) ThrowFileError(path, errno);
       // A link to nowhere: we must not make a file there.
       if (lstat(path.c_str(), &found) == 0 && S_ISLNK(found.st_mode)) ThrowFileError(path, ELOOP);
-    } else if (file_mode_ != 0600 && fchmod(made.number(), file_mode_) != 0) {
-      ThrowFileError(path, errno);
+    } else {
+      Adjust(made.number(), path);
     }
   }
+}
+
+void Home::Adjust(int file, const std::string& path) const {
+  if (file_mode_ != 0600 && fchmod(file, file_mode_) != 0) ThrowFileError(path, errno);
+  if (owner_ != 0 && fchown(file, owner_, group_) != 0) ThrowFileError(path, errno);
 }
 
 void Home::Write(const std::string& path, const std::string& text) const {
@@ -182,7 +193,7 @@ void Home::WriteDraft(const std::string& draft, const std::string& path,
     const Descriptor file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                                file_mode_));
     if (file.number() < 0) ThrowFileError(draft, errno);
-    if (file_mode_ != 0600 && fchmod(file.number(), file_mode_) != 0) ThrowFileError(draft, errno);
+    Adjust(file.number(), draft);
     WriteAll(file.number(), draft, text);
     if (rename(draft.c_str(), path.c_str()) != 0) ThrowFileError(path, errno);
   } catch (const Error&) {

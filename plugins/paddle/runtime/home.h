@@ -36,10 +36,14 @@ class Home {
 
  private:
   void CheckMarker() const;
+  // Gives a new file the directory's permissions and, if root made it, its owner.
+  void Adjust(int file, const std::string& path) const;
   void WriteDraft(const std::string& draft, const std::string& path, const std::string& text) const;
 
   std::string path_;
   mode_t file_mode_ = 0600;
+  uid_t owner_ = 0;  // 0: files stay with whom they are made by
+  gid_t group_ = 0;
   bool prepared_ = false;
 };
 

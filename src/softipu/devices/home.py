@@ -53,6 +53,7 @@ class Home:
         self.path = default_path() if path is None else path
         self._prepared = False
         self._file_mode = 0o600
+        self._owner: tuple[int, int] | None = None
 
     @property
     def ipus(self) -> Path:
@@ -86,7 +87,9 @@ class Home:
             exists = self.exists()
             if not exists:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            mode = stat.S_IMODE(self.path.stat().st_mode)
+            found = self.path.stat()
+            mode = stat.S_IMODE(found.st_mode)
+            self._owner = rightful_owner(found)
             # A directory shared on purpose (group or world may write) gets files to share.
             self._file_mode = 0o600 | (mode & 0o066 if mode & 0o022 else 0)
             if not exists:
@@ -100,6 +103,8 @@ class Home:
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir()
                     folder.chmod(mode)
+                    if self._owner is not None:
+                        os.chown(folder, *self._owner)
         self._prepared = True
 
     def _entries(self) -> list[str]:
@@ -124,10 +129,16 @@ class Home:
                 raise OSError(errno.ELOOP, "not a plain file") from None
             return
         try:
-            if self._file_mode != 0o600:
-                os.fchmod(descriptor, self._file_mode)
+            self._adjust(descriptor)
         finally:
             os.close(descriptor)
+
+    def _adjust(self, descriptor: int) -> None:
+        """A new file gets the directory's permissions and, if root made it, its owner."""
+        if self._file_mode != 0o600:
+            os.fchmod(descriptor, self._file_mode)
+        if self._owner is not None:
+            os.fchown(descriptor, *self._owner)
 
     def write_json(self, path: Path, body: dict[str, Any], temporary: str | None = None) -> None:
         """Replace a file whole: readers see the old text or the new one, never a part.
@@ -139,14 +150,24 @@ class Home:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             with open(os.open(draft, flags, self._file_mode), "w") as stream:
-                if self._file_mode != 0o600:
-                    os.fchmod(stream.fileno(), self._file_mode)
+                self._adjust(stream.fileno())
                 stream.write(json.dumps(body))
             os.replace(draft, path)
         except OSError:
             with contextlib.suppress(OSError):
                 draft.unlink()
             raise
+
+
+def rightful_owner(directory: os.stat_result) -> tuple[int, int] | None:
+    """Whom files that root makes must go to, if not to root.
+
+    In a container, or by sudo, root works in users' directories: files left with root would lock
+    the user out of his own IPUs.
+    """
+    if os.geteuid() != 0 or directory.st_uid == 0:
+        return None
+    return directory.st_uid, directory.st_gid
 
 
 def default_path() -> Path:

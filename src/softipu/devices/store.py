@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DatabaseDamaged, SoftIPUError, StateFull, StateReadOnly, StateUnusable
-from .home import explained
+from .home import explained, rightful_owner
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -176,12 +176,16 @@ class Store:
 
     def _create(self) -> None:
         """Build the file aside and link it into place; who comes second uses the first's."""
-        mode = stat.S_IMODE(self.path.parent.stat().st_mode)
+        folder = self.path.parent.stat()
+        mode = stat.S_IMODE(folder.st_mode)
         aside = self.path.with_name(f".softipu-{self.path.name}.{secrets.token_hex(8)}")
         descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             # A directory that others may write is shared on purpose; SQLite's own files follow.
             os.fchmod(descriptor, 0o600 | (mode & 0o066 if mode & 0o022 else 0))
+            owner = rightful_owner(folder)
+            if owner is not None:
+                os.fchown(descriptor, *owner)
             os.close(descriptor)
             with contextlib.closing(self._fresh(str(aside))):
                 pass

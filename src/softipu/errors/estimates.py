@@ -91,3 +91,13 @@ class EstimateNeedsBatch(SoftIPUError):
     code = 8072
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."
     remedy = "Give every open dimension a size, as in `micro_batch_size`."
+class EstimateShapesDynamic(SoftIPUError):
+    code = 8010
+    cause = "A graph for an IPU has shapes that are known in numbers before it runs."
+    remedy = "Capture the model with inputs of fixed sizes, without symbolic dimensions."
+
+
+class EstimateGraphEmpty(SoftIPUError):
+    code = 8011
+    cause = "The graph has no operation that takes any time, so there is nothing to estimate."
+    remedy = "Give a model that computes something of its inputs."

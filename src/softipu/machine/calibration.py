@@ -6,6 +6,8 @@ that took part in the fit are marked there; all others are validation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 
@@ -22,7 +24,25 @@ class Constants:
     imbalance: float = 1.15
 
 
-CONSTANTS = Constants()
+FITTED = Constants()
+_current = FITTED
+
+
+def constants() -> Constants:
+    """Those in use: the fitted ones, unless a fit tries others."""
+    return _current
+
+
+@contextmanager
+def using(tried: Constants) -> Iterator[None]:
+    """Estimates inside use `tried`; for fits and for showing what a constant does."""
+    global _current
+    before, _current = _current, tried
+    try:
+        yield
+    finally:
+        _current = before
+
 
 #: What each was fitted on. A test holds this to the fields above.
 FITTED_ON = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from .calibration import CONSTANTS
+from . import calibration
 from .chip import Machine
 from .result import Cycles
 
@@ -49,8 +49,8 @@ class Cost:
     def cycles(self, machine: Machine) -> Cycles:
         return Cycles(
             compute=self.compute,
-            exchange=self.exchange * CONSTANTS.exchange,
-            sync=self.steps * (machine.sync + CONSTANTS.step_overhead),
+            exchange=self.exchange * calibration.constants().exchange,
+            sync=self.steps * (machine.sync + calibration.constants().step_overhead),
         )
 
 

@@ -7,7 +7,7 @@ from math import ceil
 
 from softipu.graph import Op, Phase, Role
 
-from .calibration import CONSTANTS
+from . import calibration
 from .code_size import code_size
 from .program import Program, saved
 from .result import IpuMemory
@@ -42,7 +42,7 @@ def memory(program: Program) -> Memory:
 
 def _per_tile(total: float, program: Program) -> int:
     """Bytes on the fullest tile of data that are spread over all."""
-    return ceil(total * CONSTANTS.imbalance / program.machine.tiles)
+    return ceil(total * calibration.constants().imbalance / program.machine.tiles)
 
 
 def _uses(program: Program, ipu: int) -> dict[str, _Uses]:

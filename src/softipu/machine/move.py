@@ -25,7 +25,7 @@ def moved(tensor_bytes: int, machine: Machine, *, rearranged: bool, plan: str = 
     if rearranged:
         cycles = REARRANGE_START + REARRANGE_PER_BYTE * here
     else:
-        cycles = 6 * 12 + here / machine.copy
+        cycles = machine.copy_call + here / machine.copy
     copy = vertex("copy", cycles, tiles=tiles, plan=plan)
     return total + copy + Cost(temporary=here if rearranged else 0)
 

@@ -124,6 +124,19 @@ def _square(field: tuple[int, ...], parts: int) -> list[int]:
     return sizes
 
 
+@lru_cache(maxsize=65536)
+def position_splits(positions: int, tiles: int) -> tuple[int, ...]:
+    """Positions take the tiles that are left; half or a quarter where more only cost."""
+    found: list[int] = []
+    most = 6 if positions <= tiles else 3  # small problems leave tiles idle more often
+    while tiles and len(found) < most:
+        parts = min(positions, tiles)
+        if parts not in found:
+            found.append(parts)
+        tiles //= 2
+    return tuple(found)
+
+
 def _vertex(
     problem: Problem, method: Method, part: tuple[int, ...], groups: int, ins: int, outs: int
 ) -> float:
@@ -172,99 +185,109 @@ def _reduction(
     return compute, moved, stages
 
 
-def _search(
-    problem: Problem, method: Method, machine: Machine, limit: float, serial: tuple[int, int],
-    best: Plan | None,
-) -> Plan | None:  # fmt: skip
-    """The best plan of one method that keeps within `limit` bytes, or `best` if that is better."""
-    outs_serial, ins_serial = serial
-    group_grains = -(-problem.groups // method.group_grain)
-    out_grains = -(-problem.outputs // method.out_grain)
-    in_grains = -(-problem.contraction // method.in_grain)
-    if outs_serial > out_grains or ins_serial > in_grains:
-        return best
-    out_part, in_part = -(-out_grains // outs_serial), -(-in_grains // ins_serial)
-    repeat = outs_serial * ins_serial
-    kernel = prod(problem.kernel)
-    positions = problem.batch * prod(problem.field)
-    flat = kernel == 1 and method.name in ("AMP", "outer product")
-    size = problem.element_bytes
-    partial = 4 if method.float_partials else 2
-    fixed = method.name in ("SLIC", "VMAC")  # these keep all channels of a group on one tile
-    lower = 1.0 / (method.macs_per_cycle * prod(problem.input_dilation))
-    for group_split in splits(group_grains):
-        if group_split > machine.tiles:
-            break
-        groups = -(-group_grains // group_split)
-        for out_split in splits(1 if fixed else out_part):
-            if group_split * out_split > machine.tiles:
+class _Search:
+    """The plans of one method with one serial split."""
+
+    def __init__(
+        self, problem: Problem, method: Method, machine: Machine, limit: float,
+        serial: tuple[int, int],
+    ) -> None:  # fmt: skip
+        self.problem, self.method, self.machine, self.limit = problem, method, machine, limit
+        self.serial = serial
+        self.repeat = serial[0] * serial[1]
+        self.group_grains = -(-problem.groups // method.group_grain)
+        out_grains = -(-problem.outputs // method.out_grain)
+        in_grains = -(-problem.contraction // method.in_grain)
+        self.possible = serial[0] <= out_grains and serial[1] <= in_grains
+        self.out_part, self.in_part = -(-out_grains // serial[0]), -(-in_grains // serial[1])
+        self.kernel = prod(problem.kernel)
+        self.positions = problem.batch * prod(problem.field)
+        self.flat = self.kernel == 1 and method.name in ("AMP", "outer product")
+        self.gaps = prod(problem.input_dilation)
+        self.partial = 4 if method.float_partials else 2
+        #: Cycles that a tile can't do without, for each grain it holds of everything.
+        self.least = (
+            self.repeat * method.group_grain * method.out_grain * method.in_grain * self.kernel
+            / (method.macs_per_cycle * self.gaps)
+        )  # fmt: skip
+
+    def best(self, best: Plan | None) -> Plan | None:
+        """The best plan that keeps within the limit, or `best` if that is better."""
+        if not self.possible:
+            return best
+        tiles = self.machine.tiles
+        # These keep all channels of a group on one tile.
+        out_splits = splits(1 if self.method.name in ("SLIC", "VMAC") else self.out_part)
+        in_splits = splits(1 if self.method.name == "SLIC" else self.in_part)
+        for group_split in splits(self.group_grains):
+            if group_split > tiles:
                 break
-            outs = -(-out_part // out_split)
-            for in_split in splits(1 if method.name == "SLIC" else in_part):
-                used = group_split * out_split * in_split
-                if used > machine.tiles:
+            groups = -(-self.group_grains // group_split)
+            for out_split in out_splits:
+                if group_split * out_split > tiles:
                     break
-                ins = -(-in_part // in_split)
-                parts = min(positions, machine.tiles // used)
-                bound = (
-                    repeat * groups * method.group_grain * outs * method.out_grain * ins
-                    * method.in_grain * kernel * (positions / parts) * lower
-                )  # fmt: skip
-                if best is not None and bound >= best.total:
-                    continue
-                if flat:
-                    each = -(-positions // parts)
-                    part: tuple[int, ...] = (each, *(1 for _ in problem.field))
-                    if prod(problem.input_dilation) > 1:
-                        part = field_split(problem.batch, problem.field, parts)
-                        each = prod(part)
-                    received_field = max(
-                        1, int(each * problem.input_share / prod(problem.input_dilation))
-                    )
-                else:
-                    part = field_split(problem.batch, problem.field, parts)
-                    each = prod(part)
-                    received_field = problem.input_part(part)
-                lanes = groups * method.group_grain
-                inputs = lanes * ins * method.in_grain * received_field * size
-                weights = lanes * ins * method.in_grain * outs * method.out_grain * kernel * size
-                outputs = lanes * outs * method.out_grain * each
-                temporary = inputs + weights + outputs * partial
-                if ins_serial > 1:
-                    temporary += outputs * partial
-                if method.name == "SLIC":
-                    temporary += outputs * partial // max(1, groups) + 200
-                if temporary > limit:
-                    continue
-                # What is spread evenly over the tiles that need it is there already in part.
-                get_inputs = inputs - inputs // out_split
-                get_weights = weights - weights // parts
-                rate = machine.exchange * (machine.bus if out_split % machine.bus == 0 else 1)
-                compute = _vertex(problem, method, part, groups, ins, outs) * repeat
-                moved = ceil(get_inputs / rate) * ins_serial + (
-                    ceil(get_weights / machine.exchange) * repeat
-                )
-                sums = sums_moved = 0.0
-                steps = 2 * repeat
-                if in_split > 1:
-                    sums, sums_moved, stages = _reduction(outputs, in_split, method, machine)
-                    sums, sums_moved = sums * repeat, sums_moved * repeat
-                    steps += 2 * stages * repeat
-                elif method.float_partials and problem.half_out:
-                    sums = cast(outputs, True) * repeat
-                    steps += repeat
-                if repeat > 1:
-                    # Slices are cut out of the whole, results put in, 8 bytes a cycle.
-                    compute += repeat * (300 + (weights / parts + outputs * partial) / machine.copy)
-                    steps += 2 * repeat
-                total = compute + moved + sums + sums_moved
-                if best is None or total < best.total:
-                    best = Plan(
-                        method, group_split, parts, in_split, out_split, outs_serial, ins_serial,
-                        compute, moved, sums, sums_moved, steps, temporary,
-                        int(get_inputs + get_weights),
-                    )  # fmt: skip
-    return best
+                outs = -(-self.out_part // out_split)
+                for in_split in in_splits:
+                    used = group_split * out_split * in_split
+                    if used > tiles:
+                        break
+                    ins = -(-self.in_part // in_split)
+                    work = self.least * groups * outs * ins * self.positions
+                    for parts in position_splits(self.positions, tiles // used):
+                        if best is not None and work / parts >= best.total:
+                            break
+                        found = self._plan(group_split, out_split, in_split, parts)
+                        if found is not None and (best is None or found.total < best.total):
+                            best = found
+        return best
+
+    def _plan(self, group_split: int, out_split: int, in_split: int, parts: int) -> Plan | None:
+        """One plan with its costs, or None if it takes too much memory."""
+        problem, method, machine = self.problem, self.method, self.machine
+        groups = -(-self.group_grains // group_split)
+        outs, ins = -(-self.out_part // out_split), -(-self.in_part // in_split)
+        if self.flat and self.gaps == 1:
+            each = -(-self.positions // parts)
+            part: tuple[int, ...] = (each, *(1 for _ in problem.field))
+            received_field = max(1, int(each * problem.input_share))
+        else:
+            part = field_split(problem.batch, problem.field, parts)
+            each = prod(part)
+            received_field = max(1, each // self.gaps) if self.flat else problem.input_part(part)
+        lanes, size = groups * method.group_grain, problem.element_bytes
+        inputs = lanes * ins * method.in_grain * received_field * size
+        weights = lanes * ins * method.in_grain * outs * method.out_grain * self.kernel * size
+        outputs = lanes * outs * method.out_grain * each
+        temporary = inputs + weights + outputs * self.partial * (2 if self.serial[1] > 1 else 1)
+        if method.name == "SLIC":
+            temporary += outputs * self.partial // max(1, groups) + 200
+        if temporary > self.limit:
+            return None
+        # What is spread evenly over the tiles that need it is there already in part.
+        get_inputs = inputs - inputs // out_split
+        get_weights = weights - weights // parts
+        rate = machine.exchange * (machine.bus if out_split % machine.bus == 0 else 1)
+        compute = _vertex(problem, method, part, groups, ins, outs) * self.repeat
+        moved = ceil(get_inputs / rate) * self.serial[1]
+        moved += ceil(get_weights / machine.exchange) * self.repeat
+        sums = sums_moved = 0.0
+        steps = 2 * self.repeat
+        if in_split > 1:
+            sums, sums_moved, stages = _reduction(outputs, in_split, method, machine)
+            sums, sums_moved = sums * self.repeat, sums_moved * self.repeat
+            steps += 2 * stages * self.repeat
+        elif method.float_partials and problem.half_out:
+            sums = cast(outputs, True) * self.repeat
+            steps += self.repeat
+        if self.repeat > 1:
+            # Slices are cut out of the whole, results put in, 8 bytes a cycle.
+            copied = (weights / parts + outputs * self.partial) / machine.copy
+            compute += self.repeat * (machine.copy_call + copied)
+            steps += 2 * self.repeat
+        return Plan(
+            method, group_split, parts, in_split, out_split, *self.serial, compute, moved, sums,
+            sums_moved, steps, temporary, int(get_inputs + get_weights),
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=16384)
@@ -278,7 +301,7 @@ def plan(problem: Problem, machine: Machine, proportion: float) -> Plan:
             best: Plan | None = None
             for serial in serials:
                 for method in candidates:
-                    best = _search(problem, method, machine, allowed, serial, best)
+                    best = _Search(problem, method, machine, allowed, serial).best(best)
             if best is not None:
                 return best
     raise AssertionError(f"no plan at all for {problem}")

@@ -6,7 +6,7 @@ from math import ceil
 
 from softipu.graph import DTYPE_BYTES
 
-from .calibration import CONSTANTS
+from . import calibration
 from .chip import Machine
 from .cost import Cost, exchange, spread, vertex
 from .vector_costs import SUPERVISOR, TABLE, UNKNOWN
@@ -24,7 +24,7 @@ def apply(function: str, elements: int, dtype: str, machine: Machine) -> Cost:
     row = TABLE.get(function, UNKNOWN)
     here, tiles = spread(elements, machine, 8 // min(8, DTYPE_BYTES[dtype]))
     each = ceil(here / machine.workers)
-    worker = row.start + each * row.per_element(dtype) * CONSTANTS.vector
+    worker = row.start + each * row.per_element(dtype) * calibration.constants().vector
     return Cost(
         compute=row.sets * SUPERVISOR + machine.workers * worker, steps=row.sets,
         flops=float(elements * row.sets), tiles=tiles,
@@ -61,11 +61,24 @@ def reduction(
 ) -> Cost:  # fmt: skip
     """Sums (or maxima …) of parts: on each tile, then over tiles in one or two stages.
 
-    `weight` scales the work on each element, for squares and the like.
+    `weight` scales the work on each element, for squares and the like. Small tensors lie on fewer
+    tiles, where adding over more would only cost.
     """
     if elements == 0 or outputs == 0:
         return Cost()
-    here, tiles = spread(elements, machine)
+    found = [
+        _reduction(elements, outputs, dtype, machine, layout, weight, machine.tiles >> cut)
+        for cut in range(machine.tiles.bit_length())
+    ]
+    return min(found, key=lambda cost: cost.cycles(machine).total)
+
+
+def _reduction(
+    elements: int, outputs: int, dtype: str, machine: Machine, layout: str, weight: float,
+    tiles: int,
+) -> Cost:  # fmt: skip
+    here = ceil(ceil(elements / 8) / tiles) * 8
+    tiles = ceil(elements / here)
     depth = max(1.0, elements / outputs)
     if layout == ROWS:
         kept = max(1, ceil(here / depth))
@@ -76,7 +89,8 @@ def reduction(
     # A 64-bit load each cycle, into accumulators (getCyclesEstimateForStridedReduce).
     vector = 4 if dtype == "float16" else 2
     rate = (1.0 if dtype in ("float16", "float32") else 7.0) * weight
-    worker = 22 + ceil(here / machine.workers / vector) * rate * CONSTANTS.vector + 13
+    rate *= calibration.constants().vector
+    worker = 22 + ceil(here / machine.workers / vector) * rate + 13
     groups = max(1, ceil(kept / vector / machine.workers))
     total = Cost(
         compute=SUPERVISOR + machine.workers * (worker + 6 * groups), steps=1,

@@ -107,17 +107,18 @@ def _instances(hosts: int, wanted: int | None, per_host: int | None) -> int:
 
 def _ilds(ipus: int, replicas: int, wanted: int | None) -> int:
     least = -(-ipus // IPUS_PER_LINK_DOMAIN)
-    ilds = least if wanted is None else wanted
+    fitting = (number for number in range(least, replicas + 1) if replicas % number == 0)
+    ilds = next(fitting, least) if wanted is None else wanted
     if ilds < least:
         raise InvalidTopology(
             f"{ipus} IPUs need {least} IPU-Link domains, not {ilds}.",
             cause=f"IPU-Links join at most {IPUS_PER_LINK_DOMAIN} IPUs.",
             remedy=f"Give --num-ilds {least}, or leave it out.",
         )
-    if replicas % ilds:
+    if replicas % ilds or replicas < ilds:
         raise InvalidTopology(
             f"{replicas} replicas cannot be divided evenly among {ilds} IPU-Link domains.",
-            cause="A replica lies within one IPU-Link domain.",
+            cause=f"A replica lies within one IPU-Link domain of {IPUS_PER_LINK_DOMAIN} IPUs.",
             remedy="Give another --num-ilds or --num-replicas.",
         )
     return ilds

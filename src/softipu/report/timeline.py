@@ -138,8 +138,8 @@ def lay_out(estimate: Estimate) -> Timeline:
     iterations = int(schedule.get("device_iterations", 1))
     if not training:  # nothing separates the iterations, so a pipeline stays full
         accumulation, iterations = accumulation * iterations, 1
-    found = _grouped(estimate.steps)
-    each = [key for key in found if key[1] != UPDATE]
+    found = _grouped(estimate.steps, schedule.get("stage_ipus"))
+    each = _in_order([key for key in found if key[1] != UPDATE])
     ipus = {ipu for ipu, _, _ in each}
     settings = estimate.settings
     in_turns = settings.execution == "pipelined" and settings.pipeline_schedule != "sequential"
@@ -157,11 +157,38 @@ def lay_out(estimate: Estimate) -> Timeline:
 _Key = tuple[int, str, int]
 
 
-def _grouped(steps: Sequence[Step]) -> dict[_Key, list[int]]:
+#: Transfers that bring what a stage works on; others follow its work.
+_FIRST = ("host_input", "ipu_copy", "streaming")
+
+
+def _grouped(steps: Sequence[Step], stage_ipus: Sequence[int] | None) -> dict[_Key, list[int]]:
+    """Numbers of the steps of each group, in the order in which groups and steps run."""
     found: dict[_Key, list[int]] = {}
+    late = []
     for number, step in enumerate(steps):
-        found.setdefault((step.ipu, step.phase, step.stage), []).append(number)
+        if stage_ipus and step.ipu != stage_ipus[min(step.stage, len(stage_ipus) - 1)]:
+            late.append(number)  # a transfer, which belongs to an IPU but to no stage
+        else:
+            found.setdefault((step.ipu, step.phase, step.stage), []).append(number)
+    for number in late:
+        step = steps[number]
+        own = [key for key in found if key[:2] == (step.ipu, step.phase)]
+        stage = own[0][2] if own else step.stage
+        found.setdefault((step.ipu, step.phase, stage), []).append(number)
+    for numbers in found.values():
+        numbers.sort(key=lambda number: steps[number].kind not in _FIRST)
     return found
+
+
+def _in_order(keys: list[_Key]) -> list[_Key]:
+    """Stages go up in the forward pass and down in what follows it.
+
+    Single steps don't tell: a gradient of the first stage may be ready before all others.
+    """
+    phases = list(dict.fromkeys([FORWARD, *(phase for _, phase, _ in keys)]))
+    return sorted(
+        keys, key=lambda key: (phases.index(key[1]), key[2] if key[1] == FORWARD else -key[2])
+    )
 
 
 def _sum(steps: Sequence[Step], numbers: Sequence[int]) -> Cycles:

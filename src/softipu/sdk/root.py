@@ -86,12 +86,13 @@ def write(sdk: Sdk, scripts: Mapping[str, Path]) -> None:
     """Make the SDK, or bring it up to date. A directory with other files in it is refused."""
     with _explained(sdk.root):
         _check_place(sdk.root)
-        for folder in (sdk.root, sdk.bin, sdk.popart):
-            folder.mkdir(parents=True, exist_ok=True)
         marker = {"softipu": sdk.version, "environment": sys.prefix}
-        # The marker first: what a killed writer leaves is then known to be ours.
+        # The marker first: what a killed writer leaves, or another one has begun, is then known
+        # to be ours.
         for folder in (sdk.root, sdk.poplar, sdk.popart):
+            folder.mkdir(parents=True, exist_ok=True)
             _replace(folder / MARKER, json.dumps(marker) + "\n")
+        sdk.bin.mkdir(exist_ok=True)
         for name, script in scripts.items():
             _link(sdk.bin / name, script)
         for entry in sdk.bin.iterdir():
@@ -117,7 +118,8 @@ def _check_place(root: Path) -> None:
         return
     if not root.is_dir():
         raise SdkPlaceTaken(f"{root} is a file, not a directory.")
-    if any(root.iterdir()) and not is_ours(root):
+    drafts = f".{MARKER}."
+    if any(not path.name.startswith(drafts) for path in root.iterdir()) and not is_ours(root):
         raise SdkPlaceTaken(f"{root} has files in it, but none of softipu's.")
 
 

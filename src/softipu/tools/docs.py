@@ -24,6 +24,8 @@ COMMANDS = (
     "softipu.tools.gc_info:parser",
     "softipu.tools.gc_inventory:parser",
     "softipu.tools.gc_reset:parser",
+    "softipu.tools.gc_docker:parser",
+    "softipu.tools.gc_docker:podman_parser",
     "softipu.vipu.options:make_parser",
     "softipu.vipu.serve:make_parser",
     "softipu.poprun.options:make_parser",

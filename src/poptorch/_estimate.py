@@ -1,0 +1,87 @@
+"""From a model to what the machine model takes, without compiling or running anything.
+
+Weights may be on the device `meta`: only shapes and types are looked at, so a model of any size is
+captured in seconds and in little memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from softipu.graph import Graph
+from softipu.machine.settings import Settings
+
+from . import optim
+from ._capture import Program, Source, capture
+from ._capture.update import add_update
+from ._compiler import Job, check_program, no_collection, prepared, remove_overlaps
+from ._executor_options import own_options
+from ._inputs import Signature
+from ._neutral import neutral_graph
+from ._neutral_options import settings_of
+from ._weights import name_of
+from .optim import _attributes, _rules
+from .options import Options
+
+
+def described(
+    model: Any,
+    inputs: tuple[Any, ...],
+    chip: str,
+    options: Options | None = None,
+    training: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> tuple[Graph, Settings]:
+    """The graph of a model for these inputs (a whole call's, as the model on an IPU takes them),
+    and the settings that its options stand for."""
+    own = own_options(options, training)
+    program = captured_program(model, inputs, own, training, optimizer)
+    graph = neutral_graph(program, own, name_of(model))
+    return graph, settings_of(own, chip, training)
+
+
+@no_collection()
+def captured_program(
+    model: Any,
+    inputs: tuple[Any, ...],
+    options: Options,
+    training: bool,
+    optimizer: torch.optim.Optimizer | None = None,
+) -> Program:
+    """Forward, backward and update of a model, as graphs."""
+    micro = prepared(Signature(model).bind(inputs, {}), options)
+    is_module = isinstance(model, torch.nn.Module)
+    parameters = dict(model.named_parameters()) if is_module else {}
+    buffers = dict(model.named_buffers()) if is_module else {}
+    description: _attributes.Description | None = None
+    groups: tuple[tuple[str, ...], ...] = ()
+    if training:
+        chosen = optimizer or optim.SGD(list(parameters.values()), lr=0.01)
+        tracker = _attributes.AttributeTracker(options)
+        description = _attributes.describe(chosen, tracker, options, False)
+        groups = _groups(chosen, parameters)
+    source = Source(
+        model=model, args=tuple(micro.positional), kwargs=micro.named, training=training,
+        options=options, parameters=parameters, buffers=buffers,
+        optimised=frozenset(name for group in groups for name in group),
+        loss_scaling=_rules.loss_scaling_name(description) if description else None,
+    )  # fmt: skip
+    program, _ = capture(source)
+    remove_overlaps(program, options)
+    check_program(program, Job(model, options, training, parameters, buffers))
+    if program.trained and description is not None:
+        on_meta = {name: parameters[name].detach().to("meta") for name in program.trained}
+        add_update(program, description, [list(group) for group in groups], on_meta)
+    return program
+
+
+def _groups(
+    optimizer: torch.optim.Optimizer, named: dict[str, torch.Tensor]
+) -> tuple[tuple[str, ...], ...]:
+    names = {id(value): name for name, value in named.items()}
+    return tuple(
+        tuple(names[id(p)] for p in group["params"] if id(p) in names)
+        for group in optimizer.param_groups
+    )

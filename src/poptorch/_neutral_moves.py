@@ -1,0 +1,228 @@
+"""Operators that move data or only look at it in another way: views, copies, gathers, scatters.
+
+On an IPU a slice, a reshape or another order of dimensions is a way of addressing the same memory.
+What moves is a copy in another order (`clone` of a permuted tensor) and what goes by index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch.fx import Node
+
+from softipu.graph import Phase
+
+from ._neutral_context import Empty, Handler, Translation, operator_name
+
+
+def same(t: Translation, node: Node) -> Sequence[str]:
+    """No operation at all."""
+    return [t.read(_first(node), node)]
+
+
+def view(t: Translation, node: Node) -> Sequence[str]:
+    return [t.viewed(node, t.read(_first(node), node), t.spec(node)[0])]
+
+
+def part(t: Translation, node: Node) -> Sequence[str | None]:
+    """Slices, selections, splits: one look or several."""
+    name = t.read(_first(node), node)
+    return [_part(t, node, name, spec[0]) if spec else None for spec in t.specs(node)]
+
+
+def _part(t: Translation, node: Node, name: str, shape: tuple[int, ...]) -> str:
+    same_size = t.build.tensors[name].elements == math.prod(shape)
+    return t.viewed(node, name, shape, "view" if same_size else "slice_view")
+
+
+def expand(t: Translation, node: Node) -> Sequence[str]:
+    name, shape = t.read(_first(node), node), t.spec(node)[0]
+    same_size = t.build.tensors[name].elements == math.prod(shape)
+    return [t.viewed(node, name, shape, "view" if same_size else "expand_view")]
+
+
+def permute(t: Translation, node: Node) -> Sequence[str]:
+    """Another order of dimensions: free here, paid for where the data have to be in that order."""
+    name, shape = t.read(_first(node), node), t.spec(node)[0]
+    order = _order(t, node, len(t.shape(name)))
+    moved = [axis for axis in order if t.shape(name)[axis] != 1]
+    if moved == sorted(moved):
+        return [t.viewed(node, name, shape)]
+    root, before = t.orders.get(name, (name, tuple(range(len(order)))))
+    after = tuple(before[axis] for axis in order)
+    if [axis for axis in after if t.shape(root)[axis] != 1] == sorted(
+        axis for axis in after if t.shape(root)[axis] != 1
+    ):
+        # Turned back again: what it looked at, in its own order.
+        return [t.viewed(node, root, shape)]
+    (made,) = t.emit(node, "view", [name], [(shape, t.dtype(name))])
+    t.looks_at[made] = t.looks_at.get(name, name)
+    t.orders[made] = (root, after)
+    was_turned = name in t.turned
+    swaps = len(order) > 1 and order[-1] != len(order) - 1
+    if was_turned != swaps:
+        t.turned.add(made)
+    return [made]
+
+
+def _order(t: Translation, node: Node, rank: int) -> tuple[int, ...]:
+    name = operator_name(node).rstrip("_")
+    if name == "permute":
+        return tuple(int(axis) % rank for axis in t.argument(node, "dims"))
+    order = list(range(rank))
+    if name in ("t", "numpy_T", "mT"):
+        order[-2:] = reversed(order[-2:])
+    elif name == "movedim":
+        return tuple(order)
+    else:
+        first = int(t.argument(node, "dim0")) % max(rank, 1)
+        second = int(t.argument(node, "dim1")) % max(rank, 1)
+        order[first], order[second] = order[second], order[first]
+    return tuple(order)
+
+
+def clone(t: Translation, node: Node) -> Sequence[str]:
+    """A copy; of a permuted look it is where the data are put in that order."""
+    name, spec = t.read(_first(node), node), t.spec(node)
+    if name in t.orders:
+        root, order = t.orders[name]
+        return t.emit(node, "transpose", [root], [spec], order=order)
+    return t.emit(node, "copy", [name], [spec])
+
+
+def cast(t: Translation, node: Node) -> Sequence[str]:
+    """Another element type; nothing where it stays the same."""
+    name, (shape, dtype) = t.read(_first(node), node), t.spec(node)
+    if t.dtype(name) == dtype and t.shape(name) == shape:
+        return [name]
+    if t.shape(name) != shape:
+        return t.emit(node, "copy", [name], [(shape, dtype)])
+    return t.emit(node, "cast", [name], [(shape, dtype)])
+
+
+def assign(t: Translation, node: Node) -> Sequence[str]:
+    """`copy_`: the first argument gets the values of the second, in its own shape and type."""
+    shape, dtype = t.spec(node)
+    source = node.args[1]
+    assert isinstance(source, Node), f"{node.name} copies {source!r}"
+    name = t.read(source, node)
+    if t.shape(name) == shape and t.dtype(name) != dtype:
+        return t.emit(node, "cast", [name], [(shape, dtype)])
+    if t.shape(name) == shape and t.phase(node) is Phase.UPDATE:
+        # An optimiser's result is written where it belongs at once.
+        return [name]
+    return t.emit(node, "copy", [name], [(shape, dtype)])
+
+
+def copy(t: Translation, node: Node) -> Sequence[str]:
+    """Repetition, padding, rolling …: elements that end up elsewhere."""
+    return t.emit(node, "copy", t.inputs(node), [t.spec(node)])
+
+
+def into(t: Translation, node: Node) -> Sequence[str]:
+    """A part written into a tensor (or into zeros): the part is what moves."""
+    return t.emit(node, "copy", t.inputs(node), [t.spec(node)])
+
+
+def concat(t: Translation, node: Node) -> Sequence[str]:
+    inputs = [name for name in t.inputs(node) if t.build.tensors[name].elements]
+    spec = t.spec(node)
+    if len(inputs) == 1 and t.shape(inputs[0]) == spec[0]:
+        return [inputs[0]]
+    axis = int(t.argument(node, "dim", 0)) % max(len(spec[0]), 1)
+    return t.emit(node, "concat", inputs, [spec], axis=axis)
+
+
+def gather(grouped: bool) -> Handler:
+    """Rows by index; `grouped`: each row of the table has an index of its own."""
+
+    def handler(t: Translation, node: Node) -> Sequence[str]:
+        inputs = t.inputs(node)
+        axis = int(t.argument(node, "dim", 0)) % max(len(t.shape(inputs[0])), 1)
+        attributes = {"grouped": True} if grouped else {}
+        return t.emit(node, "gather", inputs[:2], [t.spec(node)], axis=axis, **attributes)
+
+    return handler
+
+
+def index(t: Translation, node: Node) -> Sequence[str]:
+    """`x[i, :, j]`: positions by dimension, None where all are taken."""
+    where = t.argument(node, "indices")
+    axis = next((i for i, item in enumerate(where) if item is not None), 0)
+    return t.emit(node, "gather", t.inputs(node), [t.spec(node)], axis=axis)
+
+
+def embedding_backward(t: Translation, node: Node) -> Sequence[str]:
+    inputs = t.inputs(node)[:2]
+    return t.emit(node, "scatter", inputs, [t.spec(node)], axis=0, function="add")
+
+
+def scatter(function: str | None, grouped: bool) -> Handler:
+    """Values put into, or added to, a copy of the first argument by index."""
+
+    def handler(t: Translation, node: Node) -> Sequence[str]:
+        inputs = t.inputs(node)
+        chosen = function
+        if chosen is None:
+            adds = t.argument(node, "accumulate", False) or t.argument(node, "reduce") == "sum"
+            chosen = "add" if adds else "set"
+        axis = int(t.argument(node, "dim", 0)) % max(len(t.shape(inputs[0])), 1)
+        attributes = {"grouped": True} if grouped else {}
+        return t.emit(
+            node, "scatter", inputs, [t.spec(node)], axis=axis, function=chosen, **attributes
+        )
+
+    return handler
+
+
+def fill(t: Translation, node: Node) -> Sequence[str]:
+    return t.emit(node, "fill", [], [t.spec(node)])
+
+
+def empty(t: Translation, node: Node) -> Sequence[str | None]:
+    """Nothing happens until somebody writes or reads it."""
+    t.values[node] = Empty(t.spec(node))
+    return []
+
+
+def random(function: str) -> Handler:
+    def handler(t: Translation, node: Node) -> Sequence[str]:
+        made = t.emit(node, "random", [], [t.spec(node)], function=function)
+        if function == "bernoulli":
+            t.drawn(made[0], function)
+        return made
+
+    return handler
+
+
+def dropout(t: Translation, node: Node) -> Sequence[str | None]:
+    """A mask and a product, which an IPU draws in one go."""
+    x = t.inputs(node)[0]
+    if t.argument(node, "train", True) is False:
+        return [x, None]
+    spec = t.spec(node)
+    (mask,) = t.emit(node, "random", [], [spec], function="bernoulli")
+    t.drawn(mask, "bernoulli")
+    return [t.elementwise(node, "mul", [x, mask], spec), mask]
+
+
+def interpolate(t: Translation, node: Node) -> Sequence[str]:
+    """Nearest is a gather by known positions: a copy. Linear ones are sums of such."""
+    x, spec = t.inputs(node)[0], t.spec(node)
+    name = operator_name(node)
+    if "nearest" in name:
+        return t.emit(node, "copy", [x], [spec])
+    corners = {"linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16}
+    count = next((n for ending, n in corners.items() if ending in name), 4)
+    made = t.emit(node, "copy", [x], [spec])
+    for _ in range(count - 1):
+        (more,) = t.emit(node, "copy", [x], [spec])
+        made = (t.elementwise(node, "lerp", [made[0], more], spec),)
+    return made
+
+
+def _first(node: Node) -> Node:
+    found = node.args[0]
+    assert isinstance(found, Node), f"the first argument of {node.name} is {found!r}"
+    return found
