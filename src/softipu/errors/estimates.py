@@ -91,6 +91,8 @@ class EstimateNeedsBatch(SoftIPUError):
     code = 8072
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."
     remedy = "Give every open dimension a size, as in `micro_batch_size`."
+
+
 class EstimateShapesDynamic(SoftIPUError):
     code = 8010
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."

@@ -25,6 +25,8 @@ class Number:
 
     spec: Spec
     value: float | None = None
+    #: What is repeated, where that is smaller.
+    small: Spec | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ class Translation:
         self.unknown: dict[str, int] = {}
         #: Masks of dropouts, which the backward pass draws again.
         self.masks: dict[str, Spec] = {}
-        #: The tensor whose memory a look at it shows, and looks with the last two dimensions turned.
+        #: The tensor whose memory a look at it shows.
         self.looks_at: dict[str, str] = {}
+        #: Looks that show the last two dimensions in the other order than memory has them.
         self.turned: set[str] = set()
         self._unit = Unit([])
         self._stages: dict[str, int] = {}
@@ -143,6 +146,8 @@ class Translation:
         value = self.values[instruction]
         if isinstance(value, Number) and (value.value is not None or not value.spec[0]):
             return None
+        if isinstance(value, Number):
+            return self.constant(Number(value.small or value.spec))
         return value.source if isinstance(value, Repeated) else self.read(instruction)
 
     def constant(self, value: Number) -> str:
@@ -168,10 +173,18 @@ class Translation:
             else f"hlo.{instruction.opcode}",
             **attributes,
         )  # fmt: skip
+        lasting = (Role.WEIGHT, Role.STATE, Role.CONSTANT)
         for name in given:
-            self._stages.setdefault(name, stage)
-        self._stages.update(dict.fromkeys(made, stage))
+            if self.build.tensors[name].role in lasting:
+                self._stages.setdefault(name, stage)
+        if stage or any(name in self._stages for name in given) or not self._only_looks(given):
+            self._stages.update(dict.fromkeys(made, stage))
         return made
+
+    def _only_looks(self, names: list[str]) -> bool:
+        """Whether these show inputs of the program, which come to whichever stage wants them."""
+        roots = [self.looks_at.get(name, name) for name in names]
+        return all(self.build.tensors[root].role is Role.INPUT for root in roots)
 
     def look(self, name: str, shape: Sequence[int], kind: str = "view") -> str:
         """The tensor in another shape, or itself where it has that shape already."""
@@ -215,12 +228,20 @@ class Translation:
     def result_spec(self, instruction: Instruction) -> Spec:
         """The spec of a result; of halves, where all that happens to it is a cast to them."""
         shape, dtype = spec_of(instruction.shape)
-        users = [self.instructions[name] for name in self.users[instruction.name]]
-        if dtype == "float32" and users and instruction.name not in self.roots:
-            to_half = [u.opcode == "convert" and u.shape.dtype == "float16" for u in users]
-            if all(to_half):
-                return shape, "float16"
+        if dtype == "float32" and self._only_becomes_half(instruction.name):
+            return shape, "float16"
         return shape, dtype
+
+    def _only_becomes_half(self, name: str) -> bool:
+        users = [self.instructions[user] for user in self.users[name]]
+        if not users or name in self.roots:
+            return False
+        return all(
+            self._only_becomes_half(user.name)
+            if user.opcode in ("reshape", "transpose", "bitcast")
+            else user.opcode == "convert" and user.shape.dtype == "float16"
+            for user in users
+        )
 
     def add_bias(self, name: str, bias: str) -> bool:
         """Whether `bias` could become part of the product or convolution that made `name`."""

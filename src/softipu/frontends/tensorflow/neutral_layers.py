@@ -124,9 +124,7 @@ def _norm(t: Translation, unit: Unit) -> bool:
     specs += [((groups,), "float32" if i.shape.dtype == "float32" else dtype)
               for i in statistics[:2]]  # fmt: skip
     weights = [name for name in given if name != x and _elements(t, name) <= size][:4]
-    made = t.op(
-        "normalise", [x, *weights], specs, function=function, groups=groups, training=True
-    )
+    made = t.op("normalise", [x, *weights], specs, function=function, groups=groups, training=True)
     for instruction in whole:
         _set(t, instruction, x)
     _set(t, whole[-1], made[0])
@@ -345,7 +343,7 @@ def _dropout_gradient(t: Translation, unit: Unit) -> bool:
 def _lookup(t: Translation, unit: Unit) -> bool:
     """Rows of a table by index; what XLA does so that indices stay inside is no part of it."""
     results, found = _results(t, unit), _last(unit, "gather")
-    given = [name for name in _given(t, unit)]
+    given = _given(t, unit)
     if len(results) != 1 or found is None or len(given) != 2:
         return False
     table = next((name for name in given if name == found.operands[0]), None)
@@ -354,9 +352,7 @@ def _lookup(t: Translation, unit: Unit) -> bool:
         return False
     axis = (found.numbers("start_index_map") or (0,))[0]
     inputs = [t.narrow(table), t.read(indices)]
-    (made,) = t.op(
-        "gather", inputs, [(results[0].shape.sizes, t.dtype(inputs[0]))], axis=axis
-    )
+    (made,) = t.op("gather", inputs, [(results[0].shape.sizes, t.dtype(inputs[0]))], axis=axis)
     _set(t, results[0], made)
     return True
 

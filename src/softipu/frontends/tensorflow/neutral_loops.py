@@ -231,7 +231,9 @@ def _is_constant(known: dict[str, Instruction], name: str) -> bool:
 def _branch(t: Translation, i: Instruction) -> Value:
     """One of several bodies; all are kept, and the dearest is what counts."""
     if "branch_computations" in i.attributes:
-        names = [name.lstrip("%") for name in split(i.attributes["branch_computations"].strip("{}"))]
+        names = [
+            name.lstrip("%") for name in split(i.attributes["branch_computations"].strip("{}"))
+        ]
     else:
         names = [i.called("true_computation"), i.called("false_computation")]
     given = [t.value(name) for name in i.operands[1:]]

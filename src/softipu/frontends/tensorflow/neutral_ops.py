@@ -31,10 +31,9 @@ def _constant(t: Translation, i: Instruction) -> Value:
         return [Number(spec_of(part)) for part in i.shape.parts]
     text = i.literal.strip()
     try:
-        value = float({"true": "1", "false": "0"}.get(text, text))
+        return Number(spec_of(i.shape), float({"true": "1", "false": "0"}.get(text, text)))
     except ValueError:
-        value = None  # type: ignore[assignment]
-    return Number(spec_of(i.shape), value)
+        return Number(spec_of(i.shape))
 
 
 def _known(t: Translation, i: Instruction) -> Value:
@@ -58,10 +57,12 @@ def _reshape(t: Translation, i: Instruction) -> Value:
 
 def _broadcast(t: Translation, i: Instruction) -> Value:
     value, spec = t.value(i.operands[0]), spec_of(i.shape)
-    if isinstance(value, Number):
+    if isinstance(value, Number) and (value.value is not None or not value.spec[0]):
         return Number(spec, value.value)
     if isinstance(value, Repeated):
         return Repeated(value.source, spec)
+    if isinstance(value, Number):
+        return Number(spec, small=value.spec)
     name = t.read(i.operands[0])
     if t.build.tensors[name].elements == i.shape.elements:
         return t.look(name, spec[0])
@@ -356,7 +357,8 @@ def _tuple(t: Translation, i: Instruction) -> Value:
 def _element(t: Translation, i: Instruction) -> Value:
     value = t.value(i.operands[0])
     assert isinstance(value, list), f"{i.name} takes a part of {value!r}"
-    return value[int(i.attributes["index"])]  # type: ignore[no-any-return]
+    part: Value = value[int(i.attributes["index"])]
+    return part
 
 
 def _collective(kind: str) -> Handler:
@@ -438,4 +440,3 @@ HANDLERS: dict[str, Handler] = {
     "dot": dot,
     "convolution": convolution,
 }
-

@@ -256,11 +256,17 @@ def _set_phases(units: list[Unit]) -> None:
     """Backward by name; what then depends on gradients without being one is the update, and so is
     what only the update reads."""
     reads, readers = _edges(units)
+    optimisers = {
+        instruction.op_name.partition("/")[0]
+        for unit in units
+        for instruction in unit.instructions
+        if instruction.op_type.startswith("ResourceApply") and "/" in instruction.op_name
+    }
     after: set[int] = set()
     for index, unit in enumerate(units):
         if any(is_gradient(instruction.op_name) for instruction in unit.instructions):
             unit.phase = Phase.BACKWARD
-        elif any(other in after for other in reads[index]):
+        elif any(other in after for other in reads[index]) or _belongs(unit, optimisers):
             unit.phase = Phase.UPDATE
         else:
             unit.phase = Phase.FORWARD
@@ -274,6 +280,11 @@ def _set_phases(units: list[Unit]) -> None:
             continue
         if all(units[user].phase is Phase.UPDATE for user in users):
             unit.phase = Phase.UPDATE
+
+
+def _belongs(unit: Unit, optimisers: set[str]) -> bool:
+    """Whether the unit is under the name of an optimiser: counters, learning rates."""
+    return unit.first.op_name.partition("/")[0] in optimisers
 
 
 _RANK = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.UPDATE: 2}
