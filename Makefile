@@ -36,6 +36,7 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
+	$(BIN)/python -m benchmarks.popdist
 	$(BIN)/python -m benchmarks.keras_fit --first
 	$(BIN)/python -m benchmarks.paddle_inference
 	$(BIN)/python -m benchmarks.paddle_plugin

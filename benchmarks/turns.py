@@ -13,11 +13,18 @@ from collections.abc import Callable, Mapping
 class Player:
     """A process that gets ready, says how it does it, and then takes a turn when asked."""
 
-    def __init__(self, arguments: list[str], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], settings: Mapping[str, str], *, wait: bool = True
+    ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True, env={**os.environ, **settings},
         )  # fmt: skip
+        self.how = ""
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
         self.how = self._line()
 
     def _line(self) -> str:
@@ -28,9 +35,15 @@ class Player:
         return line.strip()
 
     def turn(self) -> float:
+        self.ask()
+        return self.answer()
+
+    def ask(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
+
+    def answer(self) -> float:
         return float(self._line())
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from softipu.errors import UnsupportedInput
+from softipu.errors import PopdistMisuse, UnsupportedInput
 
 from ._arg_parsers import flatten, rebuild
 from ._attachment import Attachment, clock
@@ -23,6 +23,7 @@ from ._engine.backend import backend_device
 from ._engine.batching import Batching, Mode, Output
 from ._engine.memory import DeviceMemory
 from ._engine.plan import Plan
+from ._engine.together import Share, share_of
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._inputs import Arguments, CompiledArguments
@@ -64,6 +65,21 @@ def batching_of(options: Any) -> Batching:
         group_size=options.input_group_size,
         orthogonal=options.input_cgt == CommGroupType.Orthogonal,
     )
+
+
+def share_of_options(options: Any) -> Share:
+    """Which part of all replicas this process has."""
+    processes = options.Distributed.numProcesses
+    local, size = options.replication_factor, options.input_group_size
+    orthogonal = options.input_cgt == CommGroupType.Orthogonal
+    if processes > 1 and (local % size or (size > 1 and orthogonal)):
+        raise failure(
+            PopdistMisuse,
+            f"Groups of {size} replicas that share inputs reach over several processes of {local} "
+            "replicas each.",
+            remedy="Use consecutive groups, of a size that divides the replicas of a process.",
+        )
+    return share_of(options.Distributed.processId, processes, local)
 
 
 def micro_batch(tensor: torch.Tensor, options: Any) -> torch.Tensor:
@@ -125,7 +141,7 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
     """Captures and checks the model and prepares memory; no IPU is attached yet."""
     device = backend_device()
     micro = prepared(bound, job.options)
-    sharded = _shards(job)
+    sharded = shards_of(job)
     source = Source(
         model=job.model,
         args=tuple(micro.positional),
@@ -224,7 +240,8 @@ def check_program(program: Program, job: Job) -> None:
         options.device_iterations,
         options.Training.gradient_accumulation,
     )
-    if program.loose_buffers and options.replication_factor > 1 and options.broadcast_buffers:
+    replicas = share_of_options(options).total_replicas
+    if program.loose_buffers and replicas > 1 and options.broadcast_buffers:
         raise createPoptorchError(
             "PopTorch does not support broadcasting buffers. If your model is able to tolerate "
             "buffers becoming out of sync between replicas, you can disable buffer broadcasting "
@@ -255,6 +272,7 @@ def _plan(program: Program, job: Job, sharded: tuple[tuple[str, tuple[int, ...]]
         mean=reduction == ReductionType.Mean,
         sharded=sharded,
         checks_floats=bool(options._Popart.options.get("enableFloatingPointChecks", False)),
+        share=share_of_options(options),
     )
 
 
@@ -272,7 +290,7 @@ def _expose(program: Program, node_name: str) -> None:
     program.micro.recompile()
 
 
-def _shards(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def shards_of(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """For variables that differ between replica groups: which slice each replica uses."""
     found = []
     for name, (kind, shards, _mode) in (job.replica_groups or {}).items():
@@ -280,7 +298,7 @@ def _shards(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
             raise createPoptorchError(
                 "Scalars cannot be passed as per-replica weight tensor values"
             )
-        replicas = job.options.replication_factor
+        replicas = share_of_options(job.options).total_replicas
         found.append((name, shard_of_each_replica(kind, shards, replicas)))
     return tuple(found)
 

@@ -59,8 +59,12 @@ class Executable:
         self.capture_seconds = 0.0
         self._made_up: list[torch.Tensor] | None = None
         replicas = plan.batching.replicas if plan.program.written_buffers else 1
+        # A GPU draws as part of a recorded step, from one stream for all replicas of the process.
+        streams = plan.batching.replicas if device.type == "cpu" else 1
         self.memory = DeviceMemory(
-            device, buffers=[{} for _ in range(replicas)], random=RandomState(seed)
+            device,
+            buffers=[{} for _ in range(replicas)],
+            random=RandomState(seed, streams, plan.share.offset),
         )
         self.times = Timestamps()
         self._runner: Runner | None = None

@@ -7,6 +7,7 @@ model runs from its graph.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from softipu import executable, settings
 from softipu.errors import ExecutableCorrupt, NotPortable, SoftIPUError
 
 from ._attachment import Attachment
-from ._compiler import Job, compile_model, write_hypers
+from ._compiler import Job, compile_model, shards_of, share_of_options, write_hypers
 from ._engine.backend import backend_device
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
@@ -223,9 +224,13 @@ def _opened(filename: str, version: str) -> executable.Container:
 def _executable(compiled: Compiled, job: Job) -> Executable:
     """A restored plan with memory and IPUs of this process."""
     program = compiled.plan.program
+    plan = dataclasses.replace(compiled.plan, share=share_of_options(job.options))
+    if job.replica_groups:
+        # Which replica has which slice depends on how many there are in all processes.
+        plan = dataclasses.replace(plan, sharded=shards_of(job))
     seed = job.options.random_seed if job.options.exists("random_seed") else 0
     made = Executable(
-        compiled.plan,
+        plan,
         compiled.arguments,
         compiled.structure,
         Attachment(job.options, compiled.per_replica),
@@ -295,6 +300,7 @@ def load_executable(
         compiled = restore(meta, container.blobs, container.blob)
         model, optimizer, options = _described(container, compiled)
     _online(options)
+    _as_this_process(options)
     if edit is not None:
         edit(options)
     training = compiled.plan.program.training
@@ -328,6 +334,12 @@ def _online(options: Options) -> None:
     options.deleteIfExists("ipu_version")
     if options.connection_type == ConnectionType.Never.value:
         options.connectionType(ConnectionType.Always)
+
+
+def _as_this_process(options: Options) -> None:
+    """A file that one process of a program saved is for all of them."""
+    if options.Distributed.numProcesses > 1:
+        options.Distributed.setEnvVarNames("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
 
 
 def importPoptorchMetadataFromFile(filename: str) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from softipu.errors import NoCycles
 from . import _impl, _latency, _printing, _weights, optim, profiling
 from ._attachment import clock
 from ._compiler import Job, write_hypers
-from ._engine.memory import RandomState
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._executables import ExecutableFiles
@@ -438,7 +437,7 @@ class PoplarExecutor(ExecutableFiles):
         native.debug("Setting random seed to: %d", self._rng[0])
         if len(self._rng) > 1:
             native.debug("Setting RNG state")
-        executable.memory.random = RandomState.from_list(self._rng)
+        executable.memory.random.restore(self._rng)
 
     # --- the device -----------------------------------------------------------------------------
 

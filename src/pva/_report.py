@@ -95,7 +95,7 @@ def _programs(estimate: Estimate, timeline: Timeline) -> list[list[Program]]:
         if len(first) == len(groups):
             break
     for number, group in enumerate(groups):
-        start = first.get(number, timeline.turn_starts[-1] + group.offset)
+        start = first.get(number, timeline.turns * timeline.turn_cycles + group.offset)
         for step in group.steps:
             starts[step] = start
             start += estimate.steps[step].cycles.total

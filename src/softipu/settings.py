@@ -199,6 +199,8 @@ SETTINGS = {
                 "Seconds that an instance waits for others that live but do something else."),
         Setting("SOFTIPU_INSTANCES_SILENCE", "seconds", 20.0,
                 "Seconds without a sign of life after which an instance counts as lost."),
+        Setting("SOFTIPU_HOROVOD", "flag", False,
+                "1: `import horovod` is softipu's even where another Horovod is installed."),
         Setting("PVTI_OPTIONS", "text", None,
                 'JSON; `{"enable": "true", "directory": "DIR"}`: trace points are written to DIR '
                 "(default: the working directory) as trace-event JSON."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -230,7 +231,14 @@ def test_progress_is_shown_when_asked_for(kit):
     )
 
 
+def without_poprun(kit) -> None:
+    """PATH with what the runner needs, but without the programs of softipu's environment."""
+    kit.program("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    kit.environment["PATH"] = f"{kit.folder / 'bin'}:/usr/bin:/bin"
+
+
 def test_poprun_lines_need_a_poprun(kit):
+    without_poprun(kit)
     kit.spec(
         "a_gen: {cmd: 'poprun -vv --num-instances {n} python3 train.py', parameters: {n: '1,2'}}"
     )
@@ -239,7 +247,33 @@ def test_poprun_lines_need_a_poprun(kit):
     assert "There is no poprun on PATH." in ran.err
 
 
-def test_poprun_lines_work_when_poprun_is_there(kit):
+def test_poprun_lines_run_with_softipus_own_poprun(kit):
+    pytest.importorskip("torch")
+    kit.program("poprun", f'#!/bin/sh\nexec {sys.executable} -m softipu.poprun "$@"\n')
+    kit.spec("""
+        a_gen:
+          cmd: >-
+            poprun -vv --num-instances={n} --num-replicas=2 --vipu-partition=bench
+            --vipu-server-host $VIPU_CLI_API_HOST --reset-partition=no --update-partition=yes
+            --mpi-local-args="-x FLAVOUR" --executable-cache-path=cache
+            python3 train.py --batch 3
+          env: {FLAVOUR: sweet}
+          parameters: {n: '1,2'}
+          data: {throughput: {regexp: 'throughput: *(.*?) samples'}}
+        """)
+    process = kit.start()
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    found = results(kit)["a_gen"]
+    assert [one["results"]["throughput"] for one in found] == [{"mean": 31.5}] * 2  # type: ignore[index]
+    for n in (1, 2):
+        out = (kit.logs / f"a_gen_n_{n}" / "stdout").read_text()
+        assert out.count("flavour sweet") == n
+        assert "poprun topology" in out
+        assert "Removed partition bench" in (kit.logs / f"a_gen_n_{n}" / "stderr").read_text()
+
+
+def test_poprun_lines_work_with_another_poprun(kit):
     kit.program(
         "poprun",
         """\
@@ -284,6 +318,7 @@ def test_a_dry_run_tells_what_is_wrong_and_what_is_missing(kit):
         bad_gen: {cmd: 'python3 train.py {n}'}
         real: {cmd: 'poprun --host $HOSTS python3 train.py', colour: red}
         """)
+    without_poprun(kit)
     ran = kit.benchmark("--dry-run")
     assert ran.status == 1
     assert "INVALID bad_gen" in ran.out

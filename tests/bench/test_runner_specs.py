@@ -373,6 +373,18 @@ def test_other_hosts_must_have_the_files_already(option):
     command.check_hosts(["poprun", "python3", "x.py", "--host", "far"], files_are_there=False)
 
 
+def test_hosts_of_poprun_are_read_as_poprun_reads_them(tmp_path):
+    words = ["poprun", "--numa-aware", "--host", "far[0-1],localhost", "python3", "x.py"]
+    with pytest.raises(RunnerUnsupported, match="other hosts: far0, far1"):
+        command.check_hosts(words, files_are_there=False)
+    (tmp_path / "hosts").write_text("localhost\nfar\n")
+    words = ["/opt/bin/poprun", f"--hostfile={tmp_path / 'hosts'}", "x"]
+    with pytest.raises(RunnerUnsupported, match="other hosts: far"):
+        command.check_hosts(words, files_are_there=False)
+    command.check_hosts(["poprun", "--host=a[", "x"], files_are_there=False)
+    command.check_hosts(["poprun", "--colour=red", "x"], files_are_there=False)
+
+
 # --- environments ----------------------------------------------------------------------------------
 
 
@@ -394,6 +406,9 @@ def test_the_host_of_a_server_comes_from_the_configuration_or_from_vipu(tmp_path
     vipu.chmod(0o755)
     found = environment.resolved(text, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert found == {"VIPU_CLI_API_HOST": "near"}
+    vipu.write_text("#!/bin/sh\necho 'version: 1'; echo 'host: embedded'\n")
+    found = environment.resolved(text, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert found == {"VIPU_CLI_API_HOST": "embedded"}
     assert environment.resolved(text, {"PATH": ""}) == {}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_samples import bert, network, resnet, small
+from report_samples import bert, resnet, small
 
 from softipu.machine.result import Cycles, Estimate, Step
 from softipu.machine.settings import Settings
@@ -60,13 +60,14 @@ def test_a_training_pipeline_fills_runs_full_and_drains() -> None:
     assert work[5] == {"b0:3"}
 
 
-def test_a_turn_lasts_as_long_as_its_slowest_ipu() -> None:
+def test_every_turn_lasts_as_long_as_the_slowest_ipu_works_in_a_full_one() -> None:
     timeline = two_stage_training(4)
-    assert [timeline.turn_cycles(turn) for turn in range(6)] == [10, 60, 60, 60, 60, 20]
-    assert timeline.turn_starts == [0, 10, 70, 130, 190, 250, 270]
+    assert timeline.turn_cycles == 60
+    starts = {turn: next(timeline.turn_blocks(0, turn)).start for turn in range(6)}
+    assert starts == {turn: 60 * turn for turn in range(6)}
     # The updates of both IPUs run at the same time, after the last turn.
     assert timeline.update_cycles == 7
-    assert timeline.total == 277
+    assert timeline.total == 6 * 60 + 7
 
 
 def test_without_a_pipeline_everything_runs_one_after_another() -> None:
@@ -103,7 +104,7 @@ def test_an_ipu_with_two_stages_does_both_in_a_turn() -> None:
     ]
     timeline = lay_out(estimate(steps, {"device_iterations": 5}))
     assert timeline.depth == 2
-    assert timeline.turn_cycles(3) == 20
+    assert timeline.turn_cycles == 20
 
 
 def test_stages_take_their_turns_in_order_whatever_step_comes_first() -> None:
@@ -163,7 +164,7 @@ cycle_counts = st.integers(0, 10**7).map(float)
 
 @given(
     st.integers(1, 4),
-    st.integers(1, 12),
+    st.integers(1, 12) | st.integers(80, 90),
     st.integers(1, 3),
     st.booleans(),
     st.lists(cycle_counts, min_size=12, max_size=12),
@@ -190,21 +191,10 @@ def test_any_program_is_laid_out_soundly(
     groups = (*timeline.groups, *timeline.updates)
     counts = Counter(block.group for block in timeline.blocks())
     assert counts == {number: runs_of(group.phase, timeline) for number, group in enumerate(groups)}
-    # A pipeline is never slower than one thing after another, and no IPU beats its own work.
+    # A pipeline that is kept full gains; no IPU beats its own work.
     alone = lay_out(estimate(steps, schedule, execution="sharded")).total
-    assert timeline.total <= alone * (1 + 1e-9)
+    if timeline.pipelined and timeline.micro_batches >= 20 * ipus:
+        assert timeline.total <= alone * (1 + 1e-9) + timeline.depth * timeline.turn_cycles
     for ipu in range(ipus):
         work = sum(g.cycles.total * runs_of(g.phase, timeline) for g in groups if g.ipu == ipu)
         assert timeline.total >= work * (1 - 1e-9)
-
-
-@given(st.integers(1, 3), st.integers(1, 30))
-@settings(max_examples=30, deadline=None)
-def test_turn_starts_are_the_sums_of_turns(layers: int, accumulation: int) -> None:
-    """The steady turns are counted without looking at each."""
-    timeline = lay_out(network("n", layers * 2, ("matmul",), 2, accumulation=accumulation))
-    total = 0.0
-    for turn in range(timeline.turns):
-        assert timeline.turn_starts[turn] == pytest.approx(total)
-        total += timeline.turn_cycles(turn)
-    assert timeline.turn_starts[-1] == pytest.approx(total)

@@ -106,6 +106,7 @@ def test_an_agent_killed_takes_its_instances_along(crowd):
     assert "The connection to host localhost is lost" in err
     for pid in pids:
         assert not Path(f"/proc/{pid}/fd/0").exists()
+    assert marked(crowd.mark) == []
     assert LocalController().partitions() == ()
     assert held() == 0
 

@@ -31,7 +31,8 @@ def decide(*words: str, others: tuple[str, ...] = ()):
 
 def carry_out(*words: str) -> partition.Use:
     decision, controller = decide(*words)
-    partition.apply(decision, controller, 1, Log())
+    partition.make(decision, controller, Log())
+    partition.settle(decision, controller, 1, Log())
     return decision.use
 
 
@@ -152,7 +153,7 @@ def test_a_fixed_partition_is_reset_unless_told_otherwise(controller, capsys):
     assert not decide("--vipu-partition=q", "--num-replicas=4")[0].reset
     chosen = options.parse([*words, "prog"])
     decision, found = partition.decide(chosen, job.topology(chosen), (), Log())
-    partition.apply(decision, found, 1, Log(1))
+    partition.settle(decision, found, 1, Log(1))
     assert "Reset partition p1" in capsys.readouterr().err
 
 

@@ -121,6 +121,13 @@ def test_a_program_that_is_not_there_is_an_error_that_names_the_host():
     assert "SIPU-7110" in ran.stderr
 
 
+def test_a_script_without_its_interpreter_gets_a_hint(tmp_path):
+    (tmp_path / "train.py").write_text("print('hello')")
+    ran = poprun(f"--mpi-global-args=--wdir {tmp_path}", "train.py")
+    assert ran.returncode == 1
+    assert "poprun [options] python3 train.py" in ran.stderr
+
+
 def test_scripts_run_in_the_working_directory_or_the_one_that_is_named(tmp_path):
     script = tmp_path / "where.sh"
     script.write_text("#!/bin/sh\necho I am in $(pwd) with $1 and read $(wc -c)\n")

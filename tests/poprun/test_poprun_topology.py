@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softipu.errors import HostListInvalid, InvalidTopology
@@ -52,6 +52,7 @@ def test_a_host_file_has_a_host_on_each_line(tmp_path):
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20, unique=True))
+@settings(deadline=None)
 def test_a_bracket_of_numbers_is_the_same_as_writing_them_out(numbers):
     short = hosts.parse(f"n[{','.join(map(str, numbers))}]")
     assert short == hosts.parse(",".join(f"n{number}" for number in numbers))
@@ -78,6 +79,7 @@ def test_replicas_are_divided_among_instances_and_these_among_hosts():
 @given(
     st.integers(1, 6), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1, 2, 4])
 )  # fmt: skip
+@settings(deadline=None)
 def test_every_replica_belongs_to_exactly_one_instance(number, per_host, each, ipus):
     count = number * per_host
     found = plan.make(
@@ -199,6 +201,7 @@ def test_replica_numbers_are_as_wide_as_the_widest():
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
+@settings(deadline=None)
 def test_all_lines_have_the_same_width(number, per_host, each):
     count = number * per_host
     names = [f"host{n}" for n in range(number)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from softipu import settings
+from softipu import instances, settings
 from softipu.errors import BackendMissing
 
 from .._errors import failure
 from .memory import DeviceMemory
 from .plan import Plan
 from .runner import Runner
+from .together import Together
 
 
 def backend_device() -> torch.device:
@@ -18,8 +19,14 @@ def backend_device() -> torch.device:
     name = settings.get("SOFTIPU_BACKEND")
     if name == "cuda" and not torch.cuda.is_available():
         raise failure(BackendMissing, "SOFTIPU_BACKEND=cuda, but torch finds no CUDA device.")
+    if name == "cuda" and instances.is_launched():
+        # Instances of one host take its GPUs in turn.
+        return torch.device(name, instances.read().local_index % torch.cuda.device_count())
     return torch.device(name)
 
 
 def make_runner(plan: Plan, memory: DeviceMemory, capture_seconds: float) -> Runner:
+    if plan.program.trained and plan.share.count > 1:
+        terms = (plan.mean, plan.batching.accumulation, plan.batching.iterations)
+        memory.together = Together(plan.share, plan.program, terms)
     return Runner(plan, memory, capture_seconds)

@@ -24,7 +24,9 @@ def chunk_sizes(plan: Plan, memory: DeviceMemory) -> list[int]:
     """The sizes worth trying, ascending; all divide the micro-batches of a step if any does."""
     batching = plan.batching
     many = batching.per_step if plan.program.training else batching.runs
-    step = batching.replicas if plan.program.written_buffers else 1
+    program = plan.program
+    aligned = program.written_buffers or (program.random and not program.training)
+    step = batching.replicas if aligned else 1
     limits, room = _LIMITS, _room(plan, memory)
     if plan.program.random:
         limits, room = (_RANDOM_LIMIT[memory.device.type],), many

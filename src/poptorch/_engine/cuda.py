@@ -111,7 +111,8 @@ class CudaTuner:
                 base = Coalesced(plan, memory, chunks[-1])
             except CannotCoalesce as error:
                 self.refused["coalesced"] = str(error)
-        if plan.program.calls_host:
+        if plan.program.calls_host or plan.share.count > 1:
+            # Neither the host nor other processes can be part of what is recorded.
             self.best = base
             self._rest = single
         else:

@@ -6,6 +6,7 @@ takes its random numbers as arguments means the same compiled or not.
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,10 +30,8 @@ class _Draw:
     dtype: torch.dtype
     fill: Callable[[torch.Tensor], object]
 
-    def __call__(self) -> torch.Tensor:
-        numbers = torch.empty(self.shape, dtype=self.dtype)
-        self.fill(numbers)
-        return numbers
+    def empty(self) -> torch.Tensor:
+        return torch.empty(self.shape, dtype=self.dtype)
 
 
 class Drawn:
@@ -42,13 +41,32 @@ class Drawn:
         self._draws = draws
         self.rest = rest
         self._run: Run = rest.forward
+        self._turn: Callable[[int], None] | None = None
+        self._rows = 0
 
     def __call__(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
-        return self._run(*arguments, *(draw() for draw in self._draws))
+        drawn = [draw.empty() for draw in self._draws]
+        if self._turn is None:
+            for draw, numbers in zip(self._draws, drawn, strict=True):
+                draw.fill(numbers)
+            return self._run(*arguments, *drawn)
+        for row in range(self._rows):
+            self._turn(row)
+            for draw, numbers in zip(self._draws, drawn, strict=True):
+                draw.fill(numbers[row])
+        return self._run(*arguments, *drawn)
+
+    def by_rows(self, rows: int, turn: Callable[[int], None]) -> bool:
+        """Each of the micro-batches that are mapped together draws all its numbers at its turn,
+        as it would alone; False where that can't be."""
+        if any(draw.shape[:1] != (rows,) for draw in self._draws):
+            return False
+        self._rows, self._turn = rows, turn
+        return True
 
     def by(self, run: Run) -> Drawn:
         """The same with the rest run by something else."""
-        other = Drawn(self._draws, self.rest)
+        other = copy.copy(self)
         other._run = run
         return other
 

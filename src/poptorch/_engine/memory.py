@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:
+    from .together import Together
+
 _CPU = torch.device("cpu")
+_MASK = 2**64 - 1
 
 
 @dataclass
@@ -22,6 +26,8 @@ class DeviceMemory:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     hypers: dict[str, torch.Tensor] = field(default_factory=dict)
     random: RandomState = field(default_factory=lambda: RandomState(0))
+    #: The same memory in other processes, while the program trains over several.
+    together: Together | None = None
 
     def upload(self, table: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> None:
         """Writes in place where a tensor is already there, so that captured graphs stay valid."""
@@ -48,41 +54,82 @@ class DeviceMemory:
         return sum(t.numel() * t.element_size() for table in tables for t in table.values())
 
 
-@dataclass
 class RandomState:
-    """The device's own random stream; the host's generators are left as they were."""
+    """The device's own random streams, one for each replica; the host's generators are left as
+    they were. A replica's stream depends on its number among the replicas of all processes."""
 
-    seed: int
-    words: torch.Tensor | None = None
+    def __init__(self, seed: int, replicas: int = 1, first: int = 0) -> None:
+        self.seed = seed
+        self._first = first
+        self._words: list[torch.Tensor | None] = [None] * replicas
+        self._device = _CPU
+        self._current = 0
+        self._start = 0
 
     def as_list(self) -> list[int]:
-        return [self.seed, *self._bytes().view(torch.int64).tolist()]
+        streams = [self._bytes(stream) for stream in range(len(self._words))]
+        return [self.seed, *torch.cat(streams).view(torch.int64).tolist()]
 
-    @classmethod
-    def from_list(cls, values: list[int]) -> RandomState:
+    def restore(self, values: list[int]) -> None:
+        """What `as_list` returned, or a new seed alone."""
+        self.seed = int(values[0])
+        count = len(self._words)
         if len(values) < 2:
-            return cls(int(values[0]))
-        words = torch.tensor(values[1:], dtype=torch.int64).view(torch.uint8).clone()
-        return cls(int(values[0]), words)
+            self._words = [None] * count
+            return
+        words = torch.tensor(values[1:], dtype=torch.int64).view(torch.uint8)
+        self._words = [stream.clone() for stream in words.chunk(count)]
 
-    def _bytes(self, device: torch.device = _CPU) -> torch.Tensor:
-        if self.words is None:
-            generator = torch.Generator(device).manual_seed(self.seed & (2**64 - 1))
-            self.words = generator.get_state()
-        return self.words
+    def _bytes(self, stream: int) -> torch.Tensor:
+        words = self._words[stream]
+        if words is None:
+            seed = _seed_of(self.seed, self._first + stream)
+            words = torch.Generator(self._device).manual_seed(seed).get_state()
+            self._words[stream] = words
+        return words
 
     @contextmanager
     def active(self, device: torch.device) -> Iterator[None]:
-        """Random ops inside draw from this stream."""
-        if device.type == "cuda":
-            get: Callable[[], torch.Tensor] = partial(torch.cuda.get_rng_state, device)
-            put: Callable[[torch.Tensor], None] = partial(torch.cuda.set_rng_state, device=device)
-        else:
-            get, put = torch.get_rng_state, torch.set_rng_state
-        host = get()
-        put(self._bytes(device))
+        """Random ops inside draw from these streams, at first from that of the first replica."""
+        self._device = device
+        host = self._get()
+        self._current = self._start = 0
+        self._put(self._bytes(0))
         try:
             yield
         finally:
-            self.words = get()
-            put(host)
+            self._words[self._current] = self._get()
+            self._put(host)
+
+    def at(self, run: int) -> None:
+        """Micro-batch `run` of a step comes next: its replica's stream is drawn from."""
+        self._start = run
+        self.turn(0)
+
+    def turn(self, row: int) -> None:
+        """The same for one of the micro-batches that are mapped together from there on."""
+        stream = (self._start + row) % len(self._words)
+        if stream != self._current:
+            self._words[self._current] = self._get()
+            self._current = stream
+            self._put(self._bytes(stream))
+
+    def _get(self) -> torch.Tensor:
+        on_gpu = self._device.type == "cuda"
+        return torch.cuda.get_rng_state(self._device) if on_gpu else torch.get_rng_state()
+
+    def _put(self, words: torch.Tensor) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(words, self._device)
+        else:
+            torch.set_rng_state(words)
+
+
+def _seed_of(seed: int, replica: int) -> int:
+    """A seed for each replica, far apart; the first replica has the seed itself."""
+    if replica == 0:
+        return seed & _MASK
+    mixed = (seed + replica * 0x9E3779B97F4A7C15) & _MASK
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & _MASK
+    return mixed ^ (mixed >> 31)

@@ -239,6 +239,7 @@ class Tuner:
         chosen = next(
             m for m in (self._best, self._rival, self._loop) if m and m.variant is variant
         )
+        waited = self._waited()
         start = time.perf_counter()
         try:
             results = variant.step(inputs)
@@ -254,11 +255,16 @@ class Tuner:
             logger.info("The variant %s is not used: %s", chosen.variant.name, error)
             self._rival = None
             return self._by_proven(inputs, variant.size)
-        seconds = time.perf_counter() - start
+        # What other processes take says nothing about the variant.
+        seconds = time.perf_counter() - start - (self._waited() - waited)
         self._spent += seconds
         if self._rival is not None or not chosen.settled():
             chosen.add(seconds)
         return results
+
+    def _waited(self) -> float:
+        together = self._memory.together
+        return 0.0 if together is None else together.waited
 
     def _by_proven(self, inputs: list[torch.Tensor], count: int) -> list[torch.Tensor]:
         """The work of a variant that failed, in steps of the size of one that does not."""

@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from .._capture import Program
 from ..optim._layout import UPDATE_FACTOR
 from .checked import Checked
-from .coalesce import coalesced
+from .coalesce import CannotCoalesce, coalesced
 from .compiled import CannotCompile, CompiledOnce
 from .drawing import Drawn, runnable
 from .memory import DeviceMemory
@@ -49,7 +49,7 @@ class Loop:
         self.plan = plan
         self._memory = memory
         program = plan.program
-        separate = bool(program.written_buffers or plan.sharded)
+        separate = bool(program.written_buffers or plan.sharded or program.random)
         inference_size = plan.batching.replicas if separate else 1
         self.size = plan.batching.per_step if program.training else inference_size
         self.name = "loop"
@@ -60,7 +60,8 @@ class Loop:
         """One graph for the whole step where a micro-batch is all of it; else the update follows
         as a graph of its own."""
         program = self.plan.program
-        self.in_one = self.size == self.chunk and not self._shards
+        alone = self.plan.share.count == 1
+        self.in_one = self.size == self.chunk and not self._shards and alone
         self.graph = (
             build_step(program, micro, gradients_out=self.plan.wants_gradients)
             if self.in_one
@@ -71,6 +72,7 @@ class Loop:
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if self.in_one:
+            self._memory.random.at(0)
             row = [tensor[0] for tensor in inputs]
             results = self.run(*_arguments(self.plan.program, self._memory, row))
             return [result.unsqueeze(0) for result in self._ordered(results)]
@@ -101,22 +103,32 @@ class Loop:
         first, count = len(program.outputs), len(program.trained)
         sums: list[torch.Tensor] = []
         kept: list[list[torch.Tensor]] = []
-        share = self.chunk / self.size if self.plan.mean else 1.0
+        share = self.chunk / self.plan.per_update if self.plan.mean and count else 1.0
         # Half sums could overflow where the mean does not: they take their shares as they come.
         early = share != 1.0 and "float16" in program.accumulators
         for run in range(0, self.size, self.chunk):
             replica = run % self.plan.batching.replicas
             row = self._rows(inputs, run)
-            arguments = _arguments(program, memory, row, replica, self._shards, state=False)
+            if program.random:
+                memory.random.at(run)
+            arguments = _arguments(
+                program, memory, row, replica, self._own_shards(replica), state=False
+            )
             results = self.run(*arguments)
             grads = results[first : first + count]
             self._add(sums, list(torch._foreach_mul(grads, share)) if early else grads, replica)
             kept.append(results[:first] + results[first + count :])
         if count and share != 1.0 and not early:
             torch._foreach_mul_(sums, share)
+        if count and memory.together is not None:
+            memory.together.reduce()
         if self.update is not None:
             self.update(*_update_arguments(program, memory, sums))
         return self._stacked(kept, sums)
+
+    def _own_shards(self, replica: int) -> dict[str, int]:
+        number = self.plan.share.offset + replica
+        return {name: shards[number] for name, shards in self._shards.items()}
 
     def _rows(self, inputs: list[torch.Tensor], run: int) -> list[torch.Tensor]:
         return [tensor[run] for tensor in inputs]
@@ -124,6 +136,9 @@ class Loop:
     def _add(self, sums: list[torch.Tensor], grads: list[torch.Tensor], replica: int) -> None:
         if self._shards:
             self._add_sharded(sums, grads, replica)
+        elif not sums and self._memory.together is not None:
+            sums.extend(self._memory.together.room(grads, self._sum_types()))
+            torch._foreach_copy_(sums, grads)
         elif not sums:
             sums.extend(
                 gradient.to(dtype, copy=True)
@@ -145,14 +160,23 @@ class Loop:
     ) -> None:
         """Gradients of a variable that differs between replica groups go to its group's slice."""
         names = self.plan.program.trained
+        first = self.plan.share.offset + replica
         if not sums:
-            sums.extend(
-                torch.zeros_like(self._memory.parameters[name], dtype=dtype)
-                for name, dtype in zip(names, self._sum_types(), strict=True)
-            )
+            sums.extend(self._zeros([self._memory.parameters[name] for name in names]))
         for name, total, gradient in zip(names, sums, grads, strict=True):
             shard = self._shards.get(name)
-            (total if shard is None else total[shard[replica]]).add_(gradient)
+            (total if shard is None else total[shard[first]]).add_(gradient)
+
+    def _zeros(self, like: list[torch.Tensor]) -> list[torch.Tensor]:
+        types = self._sum_types()
+        if self._memory.together is None:
+            return [
+                torch.zeros_like(value, dtype=dtype)
+                for value, dtype in zip(like, types, strict=True)
+            ]
+        rooms = self._memory.together.room(like, types)
+        torch._foreach_zero_(rooms)
+        return rooms
 
     def _stacked(
         self, kept: list[list[torch.Tensor]], sums: list[torch.Tensor]
@@ -186,9 +210,22 @@ class Coalesced(Loop):
         self.size = batching.per_step if program.training else chunk
         self.name = f"coalesced {chunk}"
         self._take(coalesced(program, memory, chunk, batching.replicas, mean=plan.mean))
+        if program.random and memory.device.type == "cpu":
+            self._draw_by_rows()
+
+    def _draw_by_rows(self) -> None:
+        """A replica's random numbers don't depend on what it is mapped together with."""
+        plan = self.plan
+        alone = plan.share.total_replicas == plan.batching.replicas == 1
+        drawn = isinstance(self.run, Drawn) and self.run.by_rows(
+            self.chunk, lambda row: self._memory.random.turn(row)
+        )
+        if not drawn and not alone:
+            raise CannotCoalesce("each replica has to draw its own random numbers")
 
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if self.in_one:
+            self._memory.random.at(0)
             return self.run(*_arguments(self.plan.program, self._memory, inputs))
         return self._accumulated(inputs)
 
@@ -217,7 +254,9 @@ def compiled_form(base: Variant) -> Variant:
     faster.name = f"compiled {base.name}"
     faster.run = _compiled(base.run, base.graph, base.plan.program)
     update = base.plan.program.update
-    if update is not None and not base.in_one:
+    alone = base.plan.share.count == 1
+    if update is not None and not base.in_one and alone:
+        # Only alone: processes that choose differently must not come to different weights.
         faster.update = CompiledOnce(update)
     return faster
 
@@ -235,14 +274,14 @@ def _arguments(
     memory: DeviceMemory,
     inputs: list[torch.Tensor],
     replica: int = 0,
-    shards: dict[str, tuple[int, ...]] | None = None,
+    shards: dict[str, int] | None = None,
     *,
     state: bool = True,
 ) -> list[torch.Tensor]:
     parameters = list(memory.parameters.values())
     if shards:
         parameters = [
-            value[shards[name][replica]] if name in shards else value
+            value[shards[name]] if name in shards else value
             for name, value in memory.parameters.items()
         ]
     buffers = memory.buffers[min(replica, len(memory.buffers) - 1)]

@@ -60,7 +60,8 @@ def read(environ: Mapping[str, str] | None = None) -> Instance:
         # One instance has all of them, as poprun's own default is.
         local = total if count in (None, 1) else _divided(total, count)
     if count is None:
-        count = _divided(total, local) if total is not None and uniform else 1
+        known = total is not None and local is not None and uniform
+        count = _divided(total or 1, local or 1) if known else 1
     if count < 1:
         raise InstanceEnvironment(f"{_given(source, _COUNT)}: there is at least one instance.")
     share = local or 1

@@ -28,6 +28,7 @@ Reduction = Literal["sum", "min", "max", "product"]
 _SLICE = timedelta(seconds=1)
 #: How long instance 0 stays at the end for those that still ask it what happened.
 _LINGER_SECONDS = 8.0
+_PEACE_SECONDS = 3.0
 
 
 class Group:
@@ -135,6 +136,16 @@ class Group:
 
     # --- waiting, and what can go wrong ---------------------------------------------------------
 
+    def lost(self) -> SoftIPUError | None:
+        """What happened to another instance, for those that wait outside of collectives."""
+        if self._failure is not None or self._closed:
+            return self._failure or NoGroup("The connection of the instances was ended.")
+        departure = self._pulse.departed(self._silence)
+        if departure is None:
+            return None
+        self._pulse.leave(departure.story, blamed=departure.instance)
+        return self._failed(InstanceLost(f"Instance {departure.instance} {departure.story}."))
+
     def _known(self, index: int) -> int:
         if not 0 <= index < self.count:
             raise InstancesDisagree(
@@ -233,12 +244,14 @@ class Group:
             self._gloo = None
 
     def _linger(self) -> None:
-        """Instance 0 may hold the store, in which the others look for what happened."""
-        if self._failure is None or self.index != 0:
+        """Instance 0 may hold the store, in which the others look for what happened; in peace
+        they only have to notice that it goes."""
+        if self.index != 0 or self.instance.launcher_listens:
             return
-        deadline = time.monotonic() + _LINGER_SECONDS
+        patience = _PEACE_SECONDS if self._failure is None else _LINGER_SECONDS
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline and not self._pulse.everyone_left():
-            time.sleep(0.1)
+            time.sleep(0.05)
 
 
 _lock = threading.Lock()

@@ -21,7 +21,7 @@ class Constants:
     #: Measured vector work over the estimators' aligned inner loops.
     vector: float = 1.0
     #: Bytes that padding, alignment and uneven mapping add to tensors on the fullest tile.
-    imbalance: float = 1.15
+    imbalance: float = 1.1
 
 
 FITTED = Constants()

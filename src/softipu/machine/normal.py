@@ -38,8 +38,7 @@ def normalise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Mach
         whiten = "broadcast_mul broadcast_add"
     total += broadcast(2 * groups, x.dtype, machine)
     total += apply_all(whiten, x.elements, x.dtype, machine)
-    here = x.bytes // max(1, machine.tiles)
-    return total + Cost(temporary=here if statistics else 0)
+    return total
 
 
 def normalise_gradient(
@@ -64,7 +63,7 @@ def normalise_gradient(
     total += apply_all(
         "broadcast_mul add broadcast_add broadcast_mul", x.elements, x.dtype, machine
     )
-    return total + Cost(temporary=2 * x.bytes // max(1, machine.tiles))
+    return total + Cost(temporary=x.bytes // max(1, machine.tiles))
 
 
 def softmax(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:

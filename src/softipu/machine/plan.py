@@ -284,9 +284,14 @@ class _Search:
             copied = (weights / parts + outputs * self.partial) / machine.copy
             compute += self.repeat * (machine.copy_call + copied)
             steps += 2 * self.repeat
+        # The limit is for all of it; but what is on its tile already is not there twice, and
+        # partials that nothing is added to are the result.
+        if in_split == 1 and self.serial[1] == 1 and (self.partial == 2) == problem.half_out:
+            temporary -= outputs * self.partial
+        temporary -= inputs // out_split + weights // parts
         return Plan(
             method, group_split, parts, in_split, out_split, *self.serial, compute, moved, sums,
-            sums_moved, steps, temporary, int(get_inputs + get_weights),
+            sums_moved, steps, max(0, temporary), int(get_inputs + get_weights),
         )  # fmt: skip
 
 

@@ -96,7 +96,11 @@ class Agent:
         path = order["instances"][0]["environment"].get("PATH", os.environ.get("PATH", os.defpath))
         program = order["program"][0]
         if shutil.which(program, path=path) is None:
-            raise InstanceProgramMissing(f"There is no program {program!a}.")
+            is_script = program.endswith(".py") and os.path.exists(program)
+            hint = f"It is a Python script: `poprun [options] python3 {program}`."
+            raise InstanceProgramMissing(
+                f"There is no program {program!a}.", remedy=hint if is_script else None
+            )
         own = network.interfaces()
         wanted = order["networks"]
         chosen = network.choose(wanted, own) if wanted else None

@@ -100,14 +100,15 @@ def _partition(
     attempts = chosen.vipu_partition_attempts
     ours = decision.use.created and chosen.remove_partition
     if not ours or controller is None or name is None:
-        partition.apply(decision, controller, attempts, log)
+        partition.make(decision, controller, log)
+        partition.settle(decision, controller, attempts, log)
         yield end
         return
-    with contextlib.ExitStack() as stack:
-        partition.apply(decision, controller, attempts, log)
-        # From here on: whoever kills poprun, somebody removes what it created.
-        stack.enter_context(guardian.watching(controller, name))
+    partition.make(decision, controller, log)
+    # From here on: whoever kills poprun, somebody removes what it created.
+    with guardian.watching(controller, name):
         try:
+            partition.settle(decision, controller, attempts, log)
             yield end
         finally:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import cache
 from pathlib import Path
 
 from ..errors import HostListInvalid
@@ -85,6 +86,7 @@ def _numbers(text: str, part: str) -> list[str]:
     return found
 
 
+@cache
 def is_here(name: str) -> bool:
     """Whether a name means this machine, so that no ssh is needed to get there."""
     bare = name.rpartition("@")[2]

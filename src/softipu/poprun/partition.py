@@ -1,6 +1,6 @@
 """The partition that a run uses: found, created, updated, reset and removed as the options ask.
 
-`decide` only looks; `apply` changes. Instances learn of the partition by environment variables.
+`decide` only looks; `make` and `settle` change. Instances learn of it by variables.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def decide(
     """Look at partitions and say what to do; `others` are hosts that are not this one."""
     if options.offline_mode:
         return Decision("none", Use()), None
-    if options.vipu_partition is None and not options.vipu_server_host:
+    if options.vipu_partition is None and not options.vipu_server_host and _files_may_speak():
         found = _from_file(topology)
         if found is not None:
             return found, None
@@ -121,6 +121,12 @@ def decide(
     log.debug(f"Status for partition {name}: OK (error 0)")
     log.info(f"Partition {name} already exists and is in state: PS_{info.state}")
     return _existing(options, topology, controller, info, log), controller
+
+
+def _files_may_speak() -> bool:
+    """Whether programs would look at IPUoF files before they ask any server."""
+    named = settings.get("IPUOF_VIPU_API_HOST") not in (None, EMBEDDED)
+    return settings.is_set("IPUOF_CONFIG_PATH") or not named
 
 
 def _from_file(topology: Topology) -> Decision | None:
@@ -288,16 +294,21 @@ def _server(controller: Controller) -> tuple[str, int] | None:
     return None
 
 
-def apply(decision: Decision, controller: Controller | None, attempts: int, log: Log) -> None:
-    """Do what was decided; afterwards the partition is there and active."""
+def make(decision: Decision, controller: Controller | None, log: Log) -> None:
+    """Create or update the partition, if that was decided."""
+    if controller is None or decision.request is None:
+        return
+    if decision.action == "update":
+        controller.remove_partition(decision.request.id)
+    controller.create_partition(decision.request)
+    log.info(f"Created partition {decision.request.id} of {decision.request.size} IPUs")
+
+
+def settle(decision: Decision, controller: Controller | None, attempts: int, log: Log) -> None:
+    """Reset the partition, if that was decided; afterwards it is active."""
     if controller is None or decision.use.name is None:
         return
     name = decision.use.name
-    if decision.action == "update":
-        controller.remove_partition(name)
-    if decision.request is not None:
-        controller.create_partition(decision.request)
-        log.info(f"Created partition {name} of {decision.request.size} IPUs")
     if decision.reset:
         controller.reset_partition(name)
         log.info(f"Reset partition {name}")

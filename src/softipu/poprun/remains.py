@@ -47,14 +47,16 @@ def descendants(root: int) -> set[int]:
     return found - {root}
 
 
-def end_descendants(patience: float, grace: float, seen: set[int]) -> None:
+def end_descendants(
+    patience: float, grace: float, seen: set[int], keep: frozenset[int] = frozenset()
+) -> None:
     """End what instances left; those that tidy up after them get a moment to do it themselves."""
     root = os.getpid()
     started = time.monotonic()
     told = False
     while True:
         _reap()
-        left = descendants(root)
+        left = descendants(root) - keep
         seen |= left
         age = time.monotonic() - started
         if not left or age > patience + 2 * grace:

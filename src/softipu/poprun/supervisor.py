@@ -7,14 +7,17 @@ not end when it is told to is killed.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 
+from .. import __version__
 from ..errors import (
     HostLost,
+    HostRefused,
     HostUnreachable,
     InstanceFailed,
     InstanceKilled,
@@ -22,7 +25,7 @@ from ..errors import (
     SoftIPUError,
     from_json,
 )
-from . import network, remote
+from . import network, remains, remote
 from .job import Job
 from .link import Event, Known, Link
 from .log import Log
@@ -55,6 +58,9 @@ class Supervisor:
     def run(self) -> int:
         """The exit status: that of the first failure, 128 + N for signal N, else 0."""
         started = time.monotonic()
+        # What an agent leaves when it is killed becomes ours, and can be ended.
+        before = frozenset(remains.descendants(os.getpid()))
+        remains.adopt_orphans()
         with self._signals():
             try:
                 self._start_agents()
@@ -68,6 +74,7 @@ class Supervisor:
                 self._fail(None, 128 + signal.SIGPIPE)  # the reader of our output went away
             finally:
                 self._wind_down()
+                remains.end_descendants(0.0, 1.0, set(), before)
         return self.status
 
     # --- the start ------------------------------------------------------------------------------
@@ -101,7 +108,7 @@ class Supervisor:
 
     def _begin(self) -> None:
         """Let the first host open the store, and all start their instances."""
-        if self.failure is not None or self._stopping:
+        if self.status:
             return
         address = self._meeting_place()
         literal = address.replace(".", "").isdigit() or ":" in address
@@ -140,7 +147,7 @@ class Supervisor:
         too_late: Callable[[], SoftIPUError] | None = None,
     ) -> None:
         """Deal with events until `done`, a failure, or the deadline."""
-        while not done() and (self._stopping or (self.failure is None and not self.status)):
+        while not done() and (self._stopping or not self.status):
             now = time.monotonic()
             if deadline is not None and now > deadline:
                 if too_late is not None:
@@ -167,10 +174,7 @@ class Supervisor:
         elif "ended" in message:
             self._on_instance_end(link, *message["ended"])
         elif "hello" in message:
-            link.hello = message["hello"]
-            self._log.debug(f"Agent on {link.host} is ready (PID {link.hello['pid']})")
-            if self._job.numa and link.hello["nodes"] < 2:
-                self._log.info(f"{link.host} has one NUMA node: instances share its CPUs")
+            self._on_hello(link, message["hello"])
         elif "started" in message:
             for text, (pid, ticks) in message["started"].items():
                 self._pids[int(text)] = pid
@@ -186,6 +190,15 @@ class Supervisor:
             self._fail(error, 1)
         elif "bye" in message:
             link.said_bye = True
+
+    def _on_hello(self, link: Link, hello: Message) -> None:
+        if hello["version"] != __version__:
+            what = f"Host {link.host} has softipu {hello['version']}, this host {__version__}."
+            self._fail(HostRefused(what, remedy="Install the same version on all hosts."), 1)
+        link.hello = hello
+        self._log.debug(f"Agent on {link.host} is ready (PID {hello['pid']})")
+        if self._job.numa and hello["nodes"] < 2:
+            self._log.info(f"{link.host} has one NUMA node: instances share its CPUs")
 
     def _on_instance_end(self, link: Link, instance: int, code: int) -> None:
         self._running.discard(instance)
@@ -253,13 +266,15 @@ class Supervisor:
         """End what still runs; afterwards no agent is left."""
         self._stopping = True
         deadline = time.monotonic() + self._job.grace + _TIDY_SECONDS
+        for link in self._links:
+            link.open = link.open and link.hello is not None  # it has nothing to end yet
         self._send_all({"stop": {}})
         with contextlib.suppress(BrokenPipeError):
             self._pump(
                 lambda: all(link.said_bye or not link.open for link in self._links), deadline
             )
         for link in self._links:
-            if link.open or link.local:
+            if link.open or (link.local and link.hello is not None):
                 link.close(deadline - time.monotonic())
             else:
                 link.kill()  # nothing can be told to a host that is lost

@@ -25,6 +25,7 @@ from .files import (
     write_files,
 )
 from .html import comparison, page
+from .requested import destination
 from .summary import summarise
 from .trace import chrome_trace
 
@@ -35,6 +36,7 @@ __all__ = [
     "PROFILE",
     "TRACE",
     "compare",
+    "destination",
     "find",
     "find_one",
     "read",

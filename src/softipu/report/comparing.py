@@ -75,8 +75,8 @@ def compare(first: Estimate, second: Estimate) -> dict[str, Any]:
         figure(name, unit, one[key], two[key], better) for key, name, unit, better in FIGURES
     ]
     causes = [
-        figure(cause, "cycles", one["cycles"][cause], two["cycles"][cause], False)
-        for cause in (*CAUSES, "total")
+        figure(cause, "cycles", one["cycles"][cause], two["cycles"][cause], better)
+        for cause, better in (*((cause, None) for cause in CAUSES), ("total", False))
     ]
     return {
         "first": one,
@@ -99,7 +99,7 @@ def _memory(first: Estimate, second: Estimate) -> list[dict[str, Any]]:
         two = twos[ipu].fullest_tile if ipu in twos else {}
         names = [*CATEGORIES, *sorted({*one, *two} - set(CATEGORIES))]
         rows = [
-            figure(name, "B", one.get(name, 0), two.get(name, 0), False)
+            figure(name, "B", one.get(name, 0), two.get(name, 0), None)
             for name in names
             if one.get(name) or two.get(name)
         ]

@@ -1,8 +1,8 @@
 """When each part of a program runs: the steps of an estimate laid out over one call.
 
 A group is what a stage does in one phase; a block is one run of a group, for one micro-batch.
-Pipelines advance in turns: in turn t, the group at slot s has micro-batch t - s, and a turn ends
-when the slowest IPU has done its groups. Everything else runs one group after another.
+Pipelines advance in turns: in turn t, the group at slot s has micro-batch t - s, and a turn lasts
+as long as all groups of the slowest IPU. Everything else runs one group after another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 from ..machine.result import Cycles, Estimate, Step
 
@@ -70,23 +69,14 @@ class Timeline:
             if 0 <= turn - group.slot < self.micro_batches:
                 yield number, turn - group.slot
 
-    def turn_cycles(self, turn: int) -> float:
-        lanes: dict[int, float] = {}
-        for number, _ in self.in_turn(turn):
-            lane = self.groups[number].ipu if self.pipelined else 0
-            lanes[lane] = lanes.get(lane, 0.0) + self.groups[number].cycles.total
-        return max(lanes.values(), default=0.0)
-
     @cached_property
-    def turn_starts(self) -> list[float]:
-        """Start of each turn of an iteration, and the end of the last one."""
-        # All turns between filling and draining are alike.
-        steady = self.turn_cycles(self.depth) if self.micro_batches > self.depth else 0.0
-        lengths = (
-            steady if self.depth <= turn < self.micro_batches else self.turn_cycles(turn)
-            for turn in range(self.turns)
-        )
-        return list(accumulate(lengths, initial=0.0))
+    def turn_cycles(self) -> float:
+        """Of each turn, also while the pipeline fills or drains: the model counts them as full."""
+        lanes: dict[int, float] = {}
+        for group in self.groups:
+            lane = group.ipu if self.pipelined else 0
+            lanes[lane] = lanes.get(lane, 0.0) + group.cycles.total
+        return max(lanes.values(), default=0.0)
 
     @property
     def update_cycles(self) -> float:
@@ -94,7 +84,7 @@ class Timeline:
 
     @property
     def iteration_cycles(self) -> float:
-        return self.turn_starts[-1] + self.update_cycles
+        return self.turns * self.turn_cycles + self.update_cycles
 
     @property
     def total(self) -> float:
@@ -102,7 +92,7 @@ class Timeline:
 
     def turn_blocks(self, iteration: int, turn: int) -> Iterator[Block]:
         """What runs in a turn; the turn after the last one is the weight update."""
-        base = iteration * self.iteration_cycles + self.turn_starts[turn]
+        base = iteration * self.iteration_cycles + turn * self.turn_cycles
         if turn == self.turns:
             for number, group in enumerate(self.updates, len(self.groups)):
                 start = base + group.offset
@@ -157,8 +147,8 @@ def lay_out(estimate: Estimate) -> Timeline:
 _Key = tuple[int, str, int]
 
 
-#: Transfers that bring what a stage works on; others follow its work.
-_FIRST = ("host_input", "ipu_copy", "streaming")
+#: Steps that make or bring what a stage works on; other transfers follow its work.
+_FIRST = ("host_input", "ipu_copy", "streaming", "recompute")
 
 
 def _grouped(steps: Sequence[Step], stage_ipus: Sequence[int] | None) -> dict[_Key, list[int]]:

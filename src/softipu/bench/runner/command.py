@@ -6,12 +6,19 @@ import os
 import re
 import shlex
 import shutil
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import BenchmarkInvalid, ProgramMissing, RunnerUnsupported
+from ...errors import (
+    BenchmarkInvalid,
+    HostListInvalid,
+    ProgramMissing,
+    RunnerUnsupported,
+    UsageError,
+)
+from ...poprun import hosts
+from ...poprun import options as poprun_options
 from .variants import fill
 
 LAUNCHERS = ("poprun", "mpirun")
@@ -19,8 +26,8 @@ _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
 #: Options of poprun that ask for IPUs, which nobody needs to compile.
 _PARTITION_OPTIONS = ("--vipu-partition", "--vipu-server-host", "--vipu-server-port")
 _POPRUN_REMEDY = (
-    "Use a command without poprun (take `python3 SCRIPT ...` from the spec file's line), or put a "
-    "poprun on PATH."
+    "poprun comes with softipu: put the programs of its environment on PATH. Or use a command "
+    "without poprun (take `python3 SCRIPT ...` from the spec file's line)."
 )
 
 
@@ -130,7 +137,7 @@ def check_program(words: Sequence[str], directory: Path, environment: Mapping[st
 
 def check_hosts(words: Sequence[str], *, files_are_there: bool) -> None:
     """Several hosts are a matter of poprun; copying files to them, the runner does not do."""
-    others = [host for host in _poprun_hosts(words) if host not in _own_names()]
+    others = [host for host in _poprun_hosts(words) if not hosts.is_here(host)]
     if others and not files_are_there:
         raise RunnerUnsupported(
             f"The command runs on other hosts: {', '.join(others)}.",
@@ -139,18 +146,18 @@ def check_hosts(words: Sequence[str], *, files_are_there: bool) -> None:
         )
 
 
-def _own_names() -> set[str]:
-    return {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}
-
-
 def _poprun_hosts(words: Sequence[str]) -> list[str]:
-    if "poprun" not in map(os.path.basename, words):
+    """The hosts of a poprun line; what poprun itself refuses, it says better itself."""
+    names = [os.path.basename(word) for word in words]
+    if "poprun" not in names:
         return []
-    for at, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if os.path.basename(word) in ("python", "python3"):
-            break
-        if name in ("-H", "--host"):
-            listed = value if equals else " ".join(words[at + 1 : at + 2])
-            return [host for host in listed.split(",") if host]
-    return []
+    found: list[str] = []
+    try:
+        for word in poprun_options.split(words[names.index("poprun") + 1 :])[0]:
+            if word.startswith("--host="):
+                found += hosts.parse(word.removeprefix("--host="))
+            elif word.startswith("--hostfile="):
+                found += hosts.read(Path(word.removeprefix("--hostfile=")))
+    except (HostListInvalid, UsageError):
+        return []
+    return found

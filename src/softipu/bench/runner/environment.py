@@ -102,7 +102,10 @@ def _vipu_host(environment: Mapping[str, str]) -> str | None:
         [vipu, "--server-version"], capture_output=True, text=True, env=dict(environment)
     )
     lines = [line for line in answer.stdout.splitlines() if line.startswith("host: ")]
-    return lines[0].removeprefix("host: ").rpartition(":")[0] if lines else None
+    if not lines:
+        return None
+    address = lines[0].removeprefix("host: ")
+    return address.rpartition(":")[0] or address  # the embedded system has no port
 
 
 _FALLBACKS: dict[str, Callable[[Mapping[str, str]], str | None]] = {

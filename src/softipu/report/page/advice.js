@@ -3,7 +3,7 @@
 function adviceSection(report) {
   const effect = (hint) => {
     const parts = [];
-    if (hint.bytes) parts.push(hint.bytes > 0 ? `${bytes(hint.bytes)} less on the fullest tile` : `${bytes(-hint.bytes)} more on the fullest tile`);
+    if (hint.bytes) parts.push(hint.bytes > 0 ? `${kibi(hint.bytes)} less on the fullest tile` : `${kibi(-hint.bytes)} more on the fullest tile`);
     if (hint.speed !== 1) parts.push(hint.speed > 1 ? `${digits(hint.speed)}× as fast` : `${digits(hint.speed)}× the speed`);
     return parts.join(", ") || "no change expected in speed or memory";
   };

@@ -1,6 +1,6 @@
 // Two reports side by side: figures, causes, memory, options, and every step with its difference.
 
-const UNITS = { "samples/s": (value) => `${digits(value)} samples/s`, samples: (value) => plural(value, "sample"), s: timeText, B: bytes, FLOP: flopsText, cycles: cyclesText, "": whole };
+const UNITS = { "samples/s": (value) => `${digits(value)} samples/s`, samples: (value) => plural(value, "sample"), s: timeText, B: kibi, FLOP: flopsText, cycles: cyclesText, "": whole };
 
 function changed(row) {
   if (row.first === row.second) return el("span", { class: "muted" }, "same");
@@ -43,7 +43,7 @@ function pairColumns(names) {
     number("difference", "Difference", 120, (row) => signed(row.difference, timeText)),
     number("size", "Size of it", 100, (row) => timeText(Math.abs(row.difference)), (row) => Math.abs(row.difference), "The difference without its sign"),
     number("change", "Change", 90, (row) => (row.a && row.b ? signed(row.b / row.a - 1, percent) : row.a ? "gone" : "new"), (row) => (row.a ? row.b / row.a : Infinity)),
-    number("memory", "Memory", 110, (row) => signed(row.memory, bytes), undefined, "Difference of the bytes on the fullest tile"),
+    number("memory", "Memory", 110, (row) => signed(row.memory, kibi), undefined, "Difference of the bytes on the fullest tile"),
   ];
 }
 

@@ -52,7 +52,7 @@ class Steps {
       rate > 0 ? ["Rate", `${flopsText(rate)}/s`] : null,
       this.number("tiles_used", i) ? ["Tiles", whole(this.number("tiles_used", i))] : null,
       this.text("plan", i) ? ["Plan", this.text("plan", i)] : null,
-      ["Fullest tile", `${bytes(this.number("live_bytes", i))} live, ${bytes(this.number("temporary_bytes", i))} temporary`],
+      ["Fullest tile", this.bytes(i) ? `${kibi(this.number("live_bytes", i))} live, ${kibi(this.number("temporary_bytes", i))} temporary` : "not known"],
     ];
   }
 }

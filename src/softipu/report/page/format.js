@@ -22,6 +22,9 @@ function scaled(value, units, base) {
 
 const bytesParts = (value) => scaled(value, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
 const bytes = (value) => bytesParts(value).join(" ");
+// Tile memory always in KiB, so that what is compared has one unit.
+const kibiParts = (value) => [digits(value / 1024), "KiB"];
+const kibi = (value) => (value !== 0 && Math.abs(value) < 1024 ? bytes(value) : kibiParts(value).join(" "));
 const cyclesText = (value) => {
   const [number, unit] = scaled(value, ["", "k", "M", "G", "T"], 1000);
   return `${number}${unit ? ` ${unit}` : ""} cycles`;
@@ -38,6 +41,14 @@ function timeParts(seconds) {
   return [digits(seconds), "s"];
 }
 const timeText = (seconds) => timeParts(seconds).join(" ");
+
+// A time on an axis: as many digits as tell it from its neighbours, `step` away.
+function tickTime(seconds, step) {
+  if (seconds === 0) return "0";
+  const [unit, size] = [["s", 1], ["ms", 1e-3], ["µs", 1e-6], ["ns", 1e-9]].find(([, one]) => seconds >= one * 0.9995) ?? ["ns", 1e-9];
+  const decimals = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / size) - 1e-9)));
+  return `${(seconds / size).toFixed(decimals)} ${unit}`;
+}
 
 function percent(share) {
   const value = 100 * share;

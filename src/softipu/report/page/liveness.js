@@ -5,7 +5,7 @@ function drawLiveness(chart, context, steps, numbers, memory) {
   const top = Math.max(memory.capacity, most) * 1.08;
   const bottom = chart.height - chart.edge.bottom;
   const scale = (bottom - chart.edge.top) / top;
-  chart.drawValues(top, bytes, true);
+  chart.drawValues(top, (size) => `${whole(size / 1024)} KiB`, true);
   chart.drawAxis((number) => (Number.isInteger(number) ? whole(number) : ""));
   // One column for each pixel: the highest step in it, so no peak is lost when thousands share it.
   const last = Math.min(chart.width - chart.edge.right, Math.ceil(chart.toPixel(numbers.length)));
@@ -26,7 +26,7 @@ function drawLiveness(chart, context, steps, numbers, memory) {
     }
   }
   drawPhases(chart, context, steps, numbers, bottom);
-  capacityLine(chart, context, bottom - memory.capacity * scale, `capacity ${bytes(memory.capacity)}`);
+  capacityLine(chart, context, bottom - memory.capacity * scale, `capacity ${kibi(memory.capacity)}`);
   if (chart.cursor !== null && chart.cursor !== undefined) {
     context.strokeStyle = colour("--text");
     chart.line(Math.round(chart.cursor) + 0.5, chart.edge.top, Math.round(chart.cursor) + 0.5, bottom);
@@ -58,7 +58,8 @@ function drawPhases(chart, context, steps, numbers, bottom) {
 function livenessSection(report, steps) {
   if (!report.memory.length || !steps.count) return;
   const perIpu = new Map(report.memory.map((memory) => [memory.ipu, []]));
-  for (let i = 0; i < steps.count; i += 1) perIpu.get(steps.number("ipu", i))?.push(i);
+  // Transfers whose memory the model doesn't say would look like empty tiles.
+  for (let i = 0; i < steps.count; i += 1) if (steps.bytes(i)) perIpu.get(steps.number("ipu", i))?.push(i);
   let memory = report.memory[0];
   let numbers = perIpu.get(memory.ipu);
   const chart = new Chart({
@@ -76,8 +77,8 @@ function livenessSection(report, steps) {
       const i = numbers[at];
       const used = steps.bytes(i);
       return [[steps.text("op", i)], [null, `step ${whole(at)} on IPU ${memory.ipu}, ${steps.text("phase", i)}`],
-        [bytes(used), `on the fullest tile, ${percent(used / memory.capacity)} of it`],
-        [null, `${bytes(steps.number("live_bytes", i))} live, ${bytes(steps.number("temporary_bytes", i))} temporary`]];
+        [kibi(used), `on the fullest tile, ${percent(used / memory.capacity)} of it`],
+        [null, `${kibi(steps.number("live_bytes", i))} live, ${kibi(steps.number("temporary_bytes", i))} temporary`]];
     },
   });
   const choose = (number) => {

@@ -17,7 +17,7 @@ function drawTiles(chart, context, memory) {
   const bottom = chart.height - chart.edge.bottom;
   const height = bottom - chart.edge.top;
   const y = (value) => bottom - (value / top) * height;
-  chart.drawValues(top, bytes, true);
+  chart.drawValues(top, (size) => `${whole(size / 1024)} KiB`, true);
   chart.drawAxis((tile) => whole(tile));
   context.save();
   context.beginPath();
@@ -28,31 +28,51 @@ function drawTiles(chart, context, memory) {
     const x = chart.toPixel(first);
     const right = chart.toPixel(last);
     if (right < chart.edge.left || x > chart.width) return;
-    context.fillStyle = colour(size > memory.capacity ? "--bad" : first === memory.tile ? "--exchange" : "--c-state");
-    context.fillRect(x, y(size), Math.max(1, right - x - (right - x > 4 ? 1 : 0)), bottom - y(size));
+    const width = Math.max(1, right - x - (right - x > 4 ? 1 : 0));
+    const inside = Math.min(size, memory.capacity);
+    context.fillStyle = colour(first === memory.tile ? "--compute" : "--c-state");
+    context.fillRect(x, y(inside), width, bottom - y(inside));
+    context.fillStyle = colour("--bad");
+    if (size > inside) context.fillRect(x, y(size), width, y(inside) - y(size));
   });
+  context.restore();
+  markFullest(chart, context, memory, y(memory.used));
+  capacityLine(chart, context, y(memory.capacity), `capacity ${kibi(memory.capacity)}`);
+}
+
+// A pointer at the fullest tile with its bytes, wherever in the chart it is.
+function markFullest(chart, context, memory, y) {
   const x = chart.toPixel(memory.tile + 0.5);
+  if (x < chart.edge.left - 1 || x > chart.width - chart.edge.right + 1) return;
   context.fillStyle = colour("--text");
   context.beginPath();
-  context.moveTo(x, y(memory.used) - 3);
-  context.lineTo(x - 5, y(memory.used) - 11);
-  context.lineTo(x + 5, y(memory.used) - 11);
+  context.moveTo(x, y - 3);
+  context.lineTo(x - 5, y - 11);
+  context.lineTo(x + 5, y - 11);
   context.fill();
-  context.restore();
-  capacityLine(chart, context, y(memory.capacity), `capacity ${bytes(memory.capacity)}`);
+  const text = `tile ${whole(memory.tile)}: ${kibi(memory.used)}`;
+  const left = x + 10 + context.measureText(text).width > chart.width - 130;
+  context.textAlign = left ? "right" : "left";
+  context.textBaseline = "middle";
+  context.fillText(text, x + (left ? -9 : 9), y - 8);
 }
 
 function capacityLine(chart, context, y, text) {
-  context.strokeStyle = colour("--bad");
+  context.strokeStyle = colour("--text");
   context.setLineDash([5, 4]);
   context.lineWidth = 1.5;
   chart.line(chart.edge.left, y, chart.width - chart.edge.right, y);
   context.setLineDash([]);
   context.lineWidth = 1;
+  // On a ground of its own: bars may reach above the line.
+  const width = context.measureText(text).width + 10;
+  const right = chart.width - chart.edge.right - 4;
+  context.fillStyle = colour("--surface");
+  context.fillRect(right - width, y - 19, width, 16);
   context.textAlign = "right";
-  context.textBaseline = "bottom";
-  context.fillStyle = colour("--bad");
-  context.fillText(text, chart.width - chart.edge.right - 4, y - 2);
+  context.textBaseline = "middle";
+  context.fillStyle = colour("--text");
+  context.fillText(text, right - 5, y - 11);
 }
 
 function categoryTable(memory) {
@@ -60,11 +80,11 @@ function categoryTable(memory) {
   const sum = (values) => Object.values(values).reduce((a, b) => a + b, 0);
   const all = sum(memory.all_tiles);
   const rows = names.map((name) => el("tr", {}, el("td", {}, swatch(categoryColour(name)), categoryName(name)),
-    el("td", {}, bytes(memory.categories[name] ?? 0)), el("td", {}, percent((memory.categories[name] ?? 0) / memory.capacity)), el("td", {}, bytes(memory.all_tiles[name] ?? 0))));
+    el("td", {}, kibi(memory.categories[name] ?? 0)), el("td", {}, percent((memory.categories[name] ?? 0) / memory.capacity)), el("td", {}, bytes(memory.all_tiles[name] ?? 0))));
   return el("table", { class: "mini", id: "categories" },
     el("thead", {}, el("tr", {}, el("th", {}, "At the peak"), el("th", {}, `Tile ${whole(memory.tile)}`), el("th", {}, "of tile"), el("th", {}, "All tiles"))),
     el("tbody", {}, ...rows),
-    el("tfoot", {}, el("tr", {}, el("td", {}, "Total"), el("td", {}, bytes(memory.used)), el("td", {}, percent(memory.used / memory.capacity)), el("td", {}, bytes(all)))));
+    el("tfoot", {}, el("tr", {}, el("td", {}, "Total"), el("td", {}, kibi(memory.used)), el("td", {}, percent(memory.used / memory.capacity)), el("td", {}, bytes(all)))));
 }
 
 function memorySection(report) {
@@ -82,12 +102,12 @@ function memorySection(report) {
       const [first, size] = memory.runs[run];
       const last = (memory.runs[run + 1]?.[0] ?? memory.count) - 1;
       const name = first === last ? `Tile ${whole(first)}` : `Tiles ${whole(first)} to ${whole(last)}`;
-      return [[name, first === memory.tile ? "(the fullest)" : ""], [null, `${bytes(size)}, ${percent(size / memory.capacity)} of ${bytes(memory.capacity)}`]];
+      return [[name, first === memory.tile ? "(the fullest)" : ""], [null, `${kibi(size)}, ${percent(size / memory.capacity)} of ${kibi(memory.capacity)}`]];
     },
   });
   const choose = (number) => {
     memory = report.memory[number];
-    const live = definition([["Always live", bytes(memory.always_live)], ["At the peak besides", bytes(memory.not_always_live_peak)], ["Peak at", memory.peak_step || "–"]]);
+    const live = definition([["Always live", kibi(memory.always_live)], ["At the peak besides", kibi(memory.not_always_live_peak)], ["Peak at", memory.peak_step || "–"]]);
     side.replaceChildren(categoryTable(memory), live);
     chart.reset();
   };

@@ -5,23 +5,22 @@ function causeTrack(causes, most) {
 }
 
 function stepColumns(steps, total) {
-  const most = steps.once.reduce((a, b) => Math.max(a, b), 0);
   const text = (name, title, width) => ({ name, title, width, value: (i) => steps.text(name, i), cell: (i) => steps.text(name, i) });
   const number = (name, title, width, value, cell, explain) => ({ name, title, width, number: true, value, cell, explain });
   return [
     text("op", "Step", 250),
-    text("kind", "Kind", 110),
-    text("path", "Layer", 180),
+    { name: "kind", title: "Kind", width: 160, value: (i) => steps.text("kind", i), cell: (i) => words(steps.text("kind", i)) },
+    text("path", "Layer", 170),
     text("phase", "Phase", 88),
     number("ipu", "IPU", 56, (i) => steps.number("ipu", i), (i) => String(steps.number("ipu", i))),
     number("cycles", "Cycles", 96, (i) => steps.once[i], (i) => whole(steps.once[i]), "Cycles of one run"),
     number("time", "Time", 88, (i) => steps.once[i], (i) => timeText(steps.seconds(steps.once[i])), "Time of one run"),
-    { name: "causes", title: "Causes", width: 120, number: true, explain: "Compute, exchange, sync, host, links", value: (i) => steps.once[i], cell: (i) => causeTrack((cause) => steps.number(cause, i), most) },
+    { name: "causes", title: "Causes", width: 120, number: true, explain: "Compute, exchange, sync, host and links as parts of the step", value: (i) => steps.once[i], cell: (i) => causeTrack((cause) => steps.number(cause, i), steps.once[i]) },
     number("share", "Share", 78, (i) => steps.all(i), (i) => percent(steps.all(i) / total), "Part of all cycles of a call, over all IPUs"),
     number("rate", "FLOP/s", 104, (i) => (steps.once[i] ? steps.number("flops", i) / steps.once[i] : 0), (i) => (steps.number("flops", i) && steps.once[i] ? `${flopsText(steps.number("flops", i) / steps.seconds(steps.once[i]))}/s` : "–"), "Arithmetic per second while it runs"),
-    number("tiles", "Tiles", 68, (i) => steps.number("tiles_used", i), (i) => whole(steps.number("tiles_used", i)), "Tiles that compute"),
-    number("live", "Live", 90, (i) => steps.number("live_bytes", i), (i) => bytes(steps.number("live_bytes", i)), "Bytes on the fullest tile that live through it"),
-    number("temporary", "Temporary", 94, (i) => steps.number("temporary_bytes", i), (i) => bytes(steps.number("temporary_bytes", i)), "Bytes on the fullest tile that it needs itself"),
+    number("tiles", "Tiles", 68, (i) => steps.number("tiles_used", i), (i) => (steps.number("tiles_used", i) ? whole(steps.number("tiles_used", i)) : "–"), "Tiles that compute"),
+    number("live", "Live", 90, (i) => steps.number("live_bytes", i), (i) => (steps.number("live_bytes", i) ? kibi(steps.number("live_bytes", i)) : "–"), "Bytes on the fullest tile that live through it"),
+    number("temporary", "Temporary", 94, (i) => steps.number("temporary_bytes", i), (i) => (steps.number("temporary_bytes", i) ? kibi(steps.number("temporary_bytes", i)) : "–"), "Bytes on the fullest tile that it needs itself"),
     text("plan", "Plan", 210),
   ];
 }

@@ -29,8 +29,19 @@ class Chart {
     this.from = 0;
     this.to = 1;
     this.asked = false;
+    this.awake = false;
     this.fingers = new Map();
     new ResizeObserver(() => this.resize()).observe(this.node);
+    // What is far below the window is drawn when it comes near, or when there is time: the page
+    // opens sooner.
+    const wake = () => { this.awake = true; this.redraw(); };
+    const eye = new IntersectionObserver((entries) => {
+      if (!entries.at(-1).isIntersecting) return;
+      eye.disconnect();
+      wake();
+    }, { rootMargin: "300px" });
+    eye.observe(this.node);
+    setTimeout(wake, 1500);
     themeListeners.push(() => this.redraw());
     this.listen();
   }
@@ -75,10 +86,12 @@ class Chart {
     const width = this.node.clientWidth;
     const height = this.options.height(width);
     const ratio = devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (this.canvas.width === across && this.canvas.height === down) return;
     this.canvas.style.height = `${height}px`;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(height * ratio);
-    this.paint();
+    this.canvas.width = across;
+    this.canvas.height = down;
+    this.redraw();
   }
 
   redraw() {
@@ -88,7 +101,7 @@ class Chart {
   }
 
   paint() {
-    if (!this.canvas.width || !this.span) return;
+    if (!this.awake || !this.canvas.width || !this.span) return;
     const ratio = this.canvas.width / Math.max(1, this.width);
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.context.clearRect(0, 0, this.width, this.height);
@@ -100,7 +113,7 @@ class Chart {
   drawValues(top, text, binary) {
     const context = this.context;
     const bottom = this.height - this.edge.bottom;
-    const step = niceStep(top, 5, binary);
+    const step = niceStep(top, 6, binary);
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (let value = 0; value <= top * 1.0001; value += step) {
@@ -113,10 +126,10 @@ class Chart {
     }
   }
 
-  // Numbers below. `text` may be given the distance of two of them.
-  drawAxis(text, y = this.height - this.edge.bottom) {
+  // Numbers below, at round places of `unit` (a cycle count that is one second, for instance).
+  drawAxis(text, unit = 1, y = this.height - this.edge.bottom) {
     const context = this.context;
-    const step = niceStep(this.span, Math.max(2, Math.floor(this.inner / 110)));
+    const step = unit * niceStep(this.span / unit, Math.max(2, Math.floor(this.inner / 100)));
     context.textBaseline = "top";
     context.fillStyle = colour("--muted");
     for (let value = Math.ceil(this.from / step) * step; value <= this.to * 1.000001; value += step) {

@@ -22,9 +22,8 @@ function memoryCard(summary) {
   const full = summary.fullest;
   if (!full) return null;
   const share = full.used / full.capacity;
-  const [value, unit] = bytesParts(full.used);
-  const left = full.free >= 0 ? `${bytes(full.free)} free` : `${bytes(-full.free)} too much`;
-  return card("card-memory", "Fullest tile", [value, `${unit} of ${bytes(full.capacity)}`], meter(share), `${percent(share)} · ${left} · tile ${whole(full.tile)} of IPU ${full.ipu}`);
+  const left = full.free >= 0 ? `${kibi(full.free)} free` : `${kibi(-full.free)} too much`;
+  return card("card-memory", "Fullest tile", [digits(full.used / 1024), `of ${kibi(full.capacity)}`], meter(share), `${percent(share)} · ${left} · tile ${whole(full.tile)} of IPU ${full.ipu}`);
 }
 
 function rateCard(summary) {
@@ -75,7 +74,7 @@ function summarySection(report, steps) {
   const { summary } = report;
   const notes = el("ul", { class: "notes", id: "warnings" });
   if (!summary.fits && summary.fullest) {
-    notes.append(el("li", { class: "worse" }, `Tile ${whole(summary.fullest.tile)} of IPU ${summary.fullest.ipu} would need ${bytes(-summary.fullest.free)} more than it has. The real compiler would refuse this program.`));
+    notes.append(el("li", { class: "worse" }, `Tile ${whole(summary.fullest.tile)} of IPU ${summary.fullest.ipu} would need ${kibi(-summary.fullest.free)} more than it has. The real compiler would refuse this program.`));
   }
   notes.append(...report.warnings.map((text) => el("li", {}, text)));
   const unknown = Object.entries(report.unknown);
@@ -90,14 +89,13 @@ function summarySection(report, steps) {
     card("card-call", "One call", timeParts(summary.seconds), `${cyclesText(summary.cycles.total)} at ${(summary.clock_hz / 1e9).toFixed(2)} GHz`, plural(summary.batch, "sample")),
     rateCard(summary), memoryCard(summary));
   const sumAll = groupSteps(steps, () => "all")[0]?.cycles || 1;
-  const kinds = groupSteps(steps, (i) => words(steps.text("kind", i))).slice(0, 10);
-  const layers = groupSteps(steps, (i) => shortLayer(steps.text("path", i))).slice(0, 10);
+  const kinds = groupSteps(steps, (i) => words(steps.text("kind", i))).slice(0, 8);
+  const layers = groupSteps(steps, (i) => shortLayer(steps.text("path", i))).slice(0, 12);
   section("summary", "Summary", null, notes.children.length ? notes : null, cards,
-    el("div", { class: "columns" },
+    el("div", { class: "columns" }, el("div", { class: "column" },
       el("div", {}, el("h3", {}, "Where the time of a call goes"), ...causeBar(summary.cycles, summary.clock_hz),
-        apart > 0.01 ? el("p", { class: "muted small", id: "apart" }, `Steps laid out one by one take ${timeText(laid / summary.clock_hz)}; the estimate of a call is ${timeText(summary.seconds)}, since it also knows what overlaps or waits.`) : null,
-        el("details", {}, el("summary", {}, "Options"), optionFacts(report.settings))),
-      el("div", {}, el("h3", {}, `By kind of operator, all IPUs together`), causeRows(kinds, sumAll, summary.clock_hz)),
-      layers.length > 1 ? el("div", {}, el("h3", {}, "Slowest layers"), causeRows(layers, sumAll, summary.clock_hz)) : null,
-    ));
+        apart > 0.01 ? el("p", { class: "muted small", id: "apart" }, `Steps laid out one by one take ${timeText(laid / summary.clock_hz)}; the estimate of a call is ${timeText(summary.seconds)}, since it also knows what overlaps or waits.`) : null),
+      el("div", {}, el("h3", {}, "By kind of operator, all IPUs together"), causeRows(kinds, sumAll, summary.clock_hz))),
+      layers.length > 1 ? el("div", { class: "column" }, el("div", {}, el("h3", {}, "Slowest layers, all IPUs together"), causeRows(layers, sumAll, summary.clock_hz))) : null),
+    el("details", { id: "options" }, el("summary", {}, "Options"), optionFacts(report.settings)));
 }

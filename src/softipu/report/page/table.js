@@ -1,6 +1,8 @@
 // A table of any length: only the rows in sight exist. Sorting, choosing rows, keys.
 
 const ROW = 30;
+// Rows that exist above and below those in sight: most frames of a scroll then change nothing.
+const SPARE = 24;
 
 // columns: [{ name, title, width, number, cell(row) -> node or text, value(row) -> to sort by }]
 class BigTable {
@@ -10,6 +12,7 @@ class BigTable {
     this.descending = descending;
     this.choose = choose;
     this.rows = [];
+    this.made = new Map();
     this.active = -1;
     this.headRow = el("tr");
     this.body = el("tbody");
@@ -79,16 +82,24 @@ class BigTable {
   paintSoon() {
     if (this.asked) return;
     this.asked = true;
-    requestAnimationFrame(() => { this.asked = false; this.paint(); });
+    requestAnimationFrame(() => { this.asked = false; this.paint(false); });
   }
 
-  paint() {
+  // Rows that stay in sight stay as they are: scrolling makes only the new ones.
+  paint(anew = true) {
+    if (anew) this.made.clear();
     const height = this.node.clientHeight || 600;
-    const first = Math.max(0, Math.floor(this.node.scrollTop / ROW) - 8);
-    const last = Math.min(this.rows.length, Math.ceil((this.node.scrollTop + height) / ROW) + 8);
+    const [top, bottom] = [Math.floor(this.node.scrollTop / ROW), Math.ceil((this.node.scrollTop + height) / ROW)];
+    const enough = (spare) => [Math.max(0, top - spare), Math.min(this.rows.length, bottom + spare)];
+    if (!anew && this.shown && enough(4)[0] >= this.shown[0] && enough(4)[1] <= this.shown[1]) return;
+    const [first, last] = this.shown = enough(SPARE);
     this.table.setAttribute("aria-rowcount", this.rows.length + 1);
     const nodes = [this.gap(first)];
-    for (let number = first; number < last; number += 1) nodes.push(this.row(number));
+    for (const number of this.made.keys()) if (number < first || number >= last) this.made.delete(number);
+    for (let number = first; number < last; number += 1) {
+      if (!this.made.has(number)) this.made.set(number, this.row(number));
+      nodes.push(this.made.get(number));
+    }
     nodes.push(this.gap(this.rows.length - last));
     if (!this.rows.length) nodes.push(el("tr", { class: "gap" }, el("td", { colspan: this.columns.length }, el("p", { class: "empty" }, "Nothing matches."))));
     this.body.replaceChildren(...nodes);

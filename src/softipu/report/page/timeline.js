@@ -1,17 +1,20 @@
 // The execution timeline: a lane for each IPU, on a canvas, from a whole call down to one step.
 
-const TRACKS = { block: 15, op: 16, cause: 26, gap: 13 };
-const laneHeight = (lanes) => TRACKS.block + TRACKS.cause + TRACKS.gap + (lanes.ipus.length <= 16 ? TRACKS.op : 0);
+const TRACKS = { block: 16, op: 16, cause: 40, gap: 14 };
+const laneHeight = (lanes) => (lanes.ipus.length > 16 ? 36 : TRACKS.block + TRACKS.cause + TRACKS.gap);
 
 function drawTimeline(chart, context, lanes, clock) {
   const height = laneHeight(lanes);
-  const withNames = lanes.ipus.length <= 16;
+  const under = height - TRACKS.gap - TRACKS.block;
+  const perPixel = chart.span / chart.inner;
+  // Names take room from the causes only once they can be read.
+  const named = (block) => under > TRACKS.op * 2 && block.group.cycles / Math.max(1, block.group.numbers.length) / perPixel >= 6;
   lanes.ipus.forEach((ipu, row) => {
     const top = chart.edge.top + row * height;
     context.fillStyle = colour("--text");
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText(`IPU ${ipu}`, chart.edge.left - 10, top + (height - TRACKS.gap) / 2);
+    context.fillText(`${row === chart.lane ? "▸ " : ""}IPU ${ipu}`, chart.edge.left - 10, top + (height - TRACKS.gap) / 2);
     context.fillStyle = colour("--idle");
     context.fillRect(chart.edge.left, top, chart.inner, height - TRACKS.gap);
     context.save();
@@ -20,13 +23,12 @@ function drawTimeline(chart, context, lanes, clock) {
     context.clip();
     const visible = lanes.between(ipu, chart.from, chart.to);
     for (const block of visible) drawBlock(chart, context, block, top);
-    const below = top + TRACKS.block + (withNames ? TRACKS.op : 0);
-    drawCauses(chart, context, lanes, visible, below);
-    if (withNames) for (const block of visible) drawNames(chart, context, lanes, block, top + TRACKS.block);
+    const names = visible.some(named);
+    drawCauses(chart, context, lanes, visible, top + TRACKS.block + (names ? TRACKS.op : 0), under - (names ? TRACKS.op : 0));
+    if (names) for (const block of visible) drawNames(chart, context, lanes, block, top + TRACKS.block, under);
     context.restore();
   });
-  const seconds = (value) => value / clock;
-  chart.drawAxis((value) => (value === 0 ? "0" : timeText(seconds(value))), chart.height - chart.edge.bottom);
+  chart.drawAxis((value, step) => tickTime(value / clock, step / clock), clock);
   if (chart.cursor > chart.edge.left) {
     context.strokeStyle = colour("--text");
     chart.line(Math.round(chart.cursor) + 0.5, 4, Math.round(chart.cursor) + 0.5, chart.height - chart.edge.bottom);
@@ -51,7 +53,7 @@ function drawBlock(chart, context, block, top) {
 }
 
 // Each column of pixels is cut as its time is: zoomed out it shows shares, zoomed in single steps.
-function drawCauses(chart, context, lanes, visible, top) {
+function drawCauses(chart, context, lanes, visible, top, height) {
   const early = new Float64Array(CAUSE_ORDER.length);
   const late = new Float64Array(CAUSE_ORDER.length);
   const paints = CAUSE_ORDER.map((cause) => colour(`--${cause}`));
@@ -69,9 +71,9 @@ function drawCauses(chart, context, lanes, visible, top) {
       lanes.before(block.group, Math.max(0, Math.min(to, block.end) - block.start), late);
       for (let c = 0; c < sums.length; c += 1) sums[c] += late[c] - early[c];
     }
-    let y = top + TRACKS.cause;
+    let y = top + height;
     for (let c = sums.length - 1; c >= 0; c -= 1) {
-      const part = (sums[c] / perPixel) * TRACKS.cause;
+      const part = (sums[c] / perPixel) * height;
       if (part <= 0) continue;
       context.fillStyle = paints[c];
       context.fillRect(chart.edge.left + x, y - part, 1, part);
@@ -81,10 +83,9 @@ function drawCauses(chart, context, lanes, visible, top) {
 }
 
 // Names of steps, once they have room.
-function drawNames(chart, context, lanes, block, top) {
+function drawNames(chart, context, lanes, block, top, height) {
   const { group } = block;
-  const perPixel = chart.span / chart.inner;
-  if (!group.numbers.length || group.cycles / group.numbers.length / perPixel < 3) return;
+  if (!group.numbers.length) return;
   const first = lanes.stepAt(group, Math.max(0, chart.from - block.start));
   context.textAlign = "left";
   context.textBaseline = "middle";
@@ -93,7 +94,7 @@ function drawNames(chart, context, lanes, block, top) {
     if (x > chart.width) break;
     const right = chart.toPixel(block.start + group.starts[k + 1]);
     context.fillStyle = colour("--strong");
-    context.fillRect(x, top, 1, TRACKS.op + TRACKS.cause);
+    if (right - x > 5) context.fillRect(x, top, 1, height);
     const left = Math.max(x, chart.edge.left);
     const room = right - left - 8;
     if (room < 24) continue;
@@ -112,7 +113,7 @@ function timelineSection(report, steps) {
   const lanes = new Lanes(report, steps);
   if (!lanes.blocks.length || lanes.end <= 0) return;
   const clock = report.summary.clock_hz;
-  const panel = el("div", { class: "chosen", id: "chosen-step", "aria-live": "polite" }, el("p", { class: "muted" }, "Click a step, or walk with the arrow keys and press Enter, to keep its figures here."));
+  const panel = el("div", { class: "chosen", id: "chosen-step", "aria-live": "polite" }, el("p", { class: "muted" }, "Click a step, or press Enter for the one in the middle of a lane, to keep its figures here."));
   const at = (x, y, self) => {
     const row = Math.floor((y - self.edge.top) / laneHeight(lanes));
     if (row < 0 || row >= lanes.ipus.length || x < self.edge.left) return null;
@@ -138,9 +139,23 @@ function timelineSection(report, steps) {
     },
     pick: (x, y, self) => keep(at(x, y, self)),
   });
+  // Up and down choose a lane, so that keys reach every IPU.
+  const lane = (number) => {
+    chart.lane = Math.min(Math.max(0, number), lanes.ipus.length - 1);
+    chart.cursor = chart.edge.left + chart.inner / 2;
+    chart.redraw();
+  };
   chart.canvas.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") keep(at(chart.edge.left + chart.inner / 2, chart.edge.top + 5, chart));
+    const now = chart.lane ?? 0;
+    if (event.key === "ArrowUp" || event.key === "ArrowDown") {
+      event.preventDefault();
+      lane(chart.lane === undefined ? 0 : now + (event.key === "ArrowDown" ? 1 : -1));
+    } else if (event.key === "Enter") {
+      lane(now);
+      keep(at(chart.cursor, chart.edge.top + now * laneHeight(lanes) + 5, chart));
+    }
   });
+  chart.canvas.addEventListener("blur", () => { chart.lane = undefined; });
   const busy = lanes.ipus.map((ipu) => `IPU ${ipu} ${percent(lanes.busy(ipu) / lanes.end)}`).join(", ");
   const legend = el("ul", { class: "legend" },
     ...["forward", "backward", "update"].map((phase) => el("li", {}, swatch(`--${phase}`), phase)),
@@ -149,7 +164,7 @@ function timelineSection(report, steps) {
   section("timeline", "Timeline", `${shown} Above, what a stage works on; below, the steps and what they spend their time on.`,
     el("div", { class: "toolbar" }, el("span", { class: "muted small" }, `Busy: ${busy}`), el("span", { class: "grow" }), ...zoomButtons(chart)),
     chart.node, legend,
-    el("p", { class: "muted small keys" }, "Drag to move. Zoom with ", el("kbd", {}, "Ctrl"), " and the wheel, a double click, or ", el("kbd", {}, "+"), " ", el("kbd", {}, "−"), " ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " once the chart has the focus."),
+    el("p", { class: "muted small keys" }, "Drag to move. Zoom with ", el("kbd", {}, "Ctrl"), " and the wheel, a double click, or ", el("kbd", {}, "+"), " ", el("kbd", {}, "−"), " ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " once the chart has the focus; ", el("kbd", {}, "↑"), " ", el("kbd", {}, "↓"), " choose a lane."),
     panel);
   chart.reset();
   return chart;

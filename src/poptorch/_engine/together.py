@@ -1,0 +1,175 @@
+"""Training with replicas in several processes: gradients are summed over all of them.
+
+Every process computes the micro-batches of its own replicas; one reduction comes before each
+update, which all processes then do alike. Nothing else travels once training has begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from softipu import instances
+from softipu.errors import PopdistMisuse, SoftIPUError
+from softipu.instances import group
+
+from .._errors import failure
+from .._logging import logger
+from .memory import DeviceMemory
+
+if TYPE_CHECKING:
+    from .._capture import Program
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of all replicas this process has."""
+
+    index: int = 0
+    count: int = 1
+    total_replicas: int = 1
+    offset: int = 0
+
+
+def share_of(process: int, processes: int, replicas: int) -> Share:
+    """The share of a process with so many replicas, which all processes have unless poprun knows
+    better."""
+    if processes == 1:
+        return Share(total_replicas=replicas)
+    with told():
+        instance = instances.read()
+    if instance.uniform or instance.count != processes:
+        return Share(process, processes, replicas * processes, replicas * process)
+    if replicas != instance.local_replicas:
+        raise failure(
+            PopdistMisuse,
+            f"Options.replicationFactor is {replicas}, but this instance has "
+            f"{instance.local_replicas} replicas.",
+        )
+    return Share(process, processes, instance.total_replicas, instance.replica_offset)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What instances say leaves as the exception that PopTorch users catch."""
+    try:
+        yield
+    except SoftIPUError as error:
+        raise failure(type(error), error.what, cause=error.cause, remedy=error.remedy) from error
+
+
+class Together:
+    """The connection of one executable to its counterparts in the other processes."""
+
+    def __init__(self, share: Share, program: Program, terms: Sequence[object]) -> None:
+        with told():
+            instance = instances.read()
+        if (instance.index, instance.count) != (share.index, share.count):
+            raise failure(
+                PopdistMisuse,
+                f"Options.Distributed says that this is process {share.index} of {share.count}, "
+                f"but it was started as instance {instance.index} of {instance.count}.",
+            )
+        with told():
+            self._group = group.current()
+        self._program = program
+        self._terms = terms
+        self._flat: dict[torch.dtype, torch.Tensor] = {}
+        self._rooms: list[torch.Tensor] = []
+        self._types: tuple[torch.dtype, ...] = ()
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent on other processes so far."""
+        return self._group.waited
+
+    # --- the beginning --------------------------------------------------------------------------
+
+    def begin(self, memory: DeviceMemory) -> None:
+        """Before the first step: all processes have the same program, and the same weights."""
+        with told():
+            self._group.agree("programs, options or optimizers", self._signature(memory))
+            digests = self._group.all_gather_bytes(_digest(_contents(memory)))
+        others = [index for index, digest in enumerate(digests) if digest != digests[0]]
+        if not others:
+            return
+        if self._group.index in (0, *others):
+            logger.warning(
+                "Weights or optimizer states of instances 0 and %s differ at the beginning of the "
+                "training: all go on with those of instance 0. Give all instances the same random "
+                "seed, or call hvd.broadcast_parameters(model.state_dict(), root_rank=0) before.",
+                ", ".join(map(str, others)),
+            )
+        for tensor in _contents(memory):
+            with told():
+                _on_host(tensor, lambda held: self._group.broadcast(held, 0))
+
+    def _signature(self, memory: DeviceMemory) -> bytes:
+        program = self._program
+        rows: list[object] = [str(term) for term in self._terms]
+        rows += [program.trained, program.accumulators, program.hypers]
+        for table in (memory.parameters, memory.state):
+            rows += [[n, list(value.shape), str(value.dtype)] for n, value in table.items()]
+        return hashlib.sha256(json.dumps(rows).encode()).digest()
+
+    # --- each step ------------------------------------------------------------------------------
+
+    def room(
+        self, like: Sequence[torch.Tensor], types: Sequence[torch.dtype]
+    ) -> list[torch.Tensor]:
+        """Tensors of these shapes to sum up in, which lie in one piece of memory for each type."""
+        if self._types != tuple(types):
+            self._types = tuple(types)
+            self._lay_out(like)
+        return list(self._rooms)
+
+    def _lay_out(self, like: Sequence[torch.Tensor]) -> None:
+        sizes: dict[torch.dtype, int] = dict.fromkeys(self._types, 0)
+        places = []
+        for tensor, dtype in zip(like, self._types, strict=True):
+            places.append((dtype, sizes[dtype], tensor))
+            sizes[dtype] += tensor.numel()
+        device = like[0].device if like else torch.device("cpu")
+        self._flat = {
+            dtype: torch.empty(size, dtype=dtype, device=device) for dtype, size in sizes.items()
+        }
+        self._rooms = [
+            self._flat[dtype][start : start + tensor.numel()].view(tensor.shape)
+            for dtype, start, tensor in places
+        ]
+
+    def reduce(self) -> None:
+        """What was summed up in the rooms becomes the sum over all processes."""
+        with told():
+            for flat in self._flat.values():
+                _on_host(flat, self._group.all_reduce)
+
+
+def _contents(memory: DeviceMemory) -> list[torch.Tensor]:
+    """All that has to be the same everywhere; hyper-parameters are the optimizer's, not ours."""
+    tables = (memory.parameters, memory.state, *memory.buffers)
+    return [value for table in tables for value in table.values()]
+
+
+def _digest(tensors: Sequence[torch.Tensor]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for tensor in tensors:
+        whole = tensor.detach().cpu().contiguous().flatten()
+        found.update(whole.view(torch.uint8).numpy().data)
+    return found.digest()
+
+
+def _on_host(tensor: torch.Tensor, collective: Callable[[torch.Tensor], None]) -> None:
+    """Applies a collective; what lies on a GPU makes the way over the host's memory."""
+    if tensor.device.type == "cpu" and tensor.is_contiguous():
+        collective(tensor)
+        return
+    held = tensor.cpu().contiguous()
+    collective(held)
+    tensor.copy_(held)
