@@ -75,6 +75,24 @@ class ProfileLacks(SoftIPUError, AttributeError):
     remedy = "See docs/report.md for what `pva` reads from a profile of softipu."
 
 
+class HloUnreadable(SoftIPUError):
+    code = 8070
+    cause = "The text is no HLO as XLA prints it, or has shapes that are not known in numbers."
+    remedy = "Give the text of `softipu.frontends.tensorflow.hlo`; trace with fixed shapes."
+
+
+class ModelNotRun(SoftIPUError):
+    code = 8071
+    cause = "What a model computes is known once it was traced for a batch."
+    remedy = "Call fit (mode `train`), evaluate (`test`) or predict (`predict`) first."
+
+
+class EstimateNeedsBatch(SoftIPUError):
+    code = 8072
+    cause = "A graph for an IPU has shapes that are known in numbers before it runs."
+    remedy = "Give every open dimension a size, as in `micro_batch_size`."
+
+
 class EstimateShapesDynamic(SoftIPUError):
     code = 8010
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."

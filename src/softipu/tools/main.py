@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 _OTHER_TOOLS = """ Other tools: gc-monitor, gc-info,
-gc-inventory, gc-reset, gc-docker, gc-podman, vipu, vipu-admin, vipu-server."""
+gc-inventory, gc-reset, gc-docker, gc-podman, vipu, vipu-admin, vipu-server, poprun."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
