@@ -301,7 +301,7 @@ class PoplarExecutor(ExecutableFiles):
                     hook()
             self._report(progress, 100)
         self._compile_seconds = clock() - start
-        self._check_memory()
+        self._ask_the_model()
         if self._options.connection_type != ConnectionType.Never.value:
             try:
                 self._attach()
@@ -309,10 +309,13 @@ class PoplarExecutor(ExecutableFiles):
                 self._executable = None
                 raise
 
-    def _check_memory(self) -> None:
-        """Warn about, or refuse, what has no room on the real IPU."""
+    def _ask_the_model(self) -> None:
+        """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
         try:
-            self._modelled().check()
+            modelled = self._modelled()
+            modelled.check()
+            kind = "training" if self._training else "inference"
+            modelled.report(self._options, kind)
         except BaseException:
             self._executable = None
             raise

@@ -18,7 +18,7 @@ from softipu.machine import Estimate
 from softipu.machine import estimate as price
 
 from ._errors import failure
-from ._logging import logger
+from ._logging import logger, native
 
 #: Share of the IPUs' memory below which all that a program makes has room, whatever its layout.
 _LARGE = 0.25
@@ -67,6 +67,20 @@ class Modelled:
                 raise failure(OutOfMemory, out_of_memory(found))
         elif self._is_large():
             threading.Thread(target=self._warn, name="softipu-estimate").start()
+
+    def report(self, options: Any, kind: str) -> None:
+        """Write a report where options, environment or `softipu run` ask for one."""
+        from softipu import report
+
+        asked = report.destination(options._Popart.options.get("engineOptions"))
+        if asked is None:
+            return
+        named = options.model_name if options.exists("model_name") else ""
+        try:
+            written = report.write(self.estimate(), asked / (named or kind))
+        except SoftIPUError as problem:
+            raise failure(type(problem), problem.what) from problem
+        native.info("Report written to %s", written[report.PAGE])
 
     def _is_large(self) -> bool:
         program, _, chip, _ = self._source

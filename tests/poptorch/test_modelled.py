@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,3 +159,47 @@ def test_the_message_says_where_memory_goes_and_what_to_change() -> None:
     text = out_of_memory(found)
     assert "fullest tile of IPU 0" in text
     assert all(f"Change {hint.option}" in text for hint in found.hints[:3])
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+REPORT = {"report.html", "trace.json", "profile.pop", "profile.json"}
+
+
+def test_profiling_writes_a_report(tmp_path: Path) -> None:
+    model = poptorch.inferenceModel(nn.Linear(64, 32), quiet().enableProfiling(str(tmp_path)))
+    model(torch.randn(4, 64))
+    assert files_in(tmp_path) == {f"inference/{name}" for name in REPORT}
+    told = json.loads((tmp_path / "inference" / "profile.json").read_text())
+    assert told["name"] == "Linear"
+
+
+def test_engine_options_and_softipu_run_ask_for_reports_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"autoReport.all": "true", "autoReport.directory": str(tmp_path / "engine")}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(asked))
+    poptorch.inferenceModel(nn.Linear(8, 8), quiet()).compile(torch.randn(4, 8))
+    assert files_in(tmp_path / "engine") == {f"inference/{name}" for name in REPORT}
+    monkeypatch.setenv("SOFTIPU_PROFILE_DIR", str(tmp_path / "run"))
+    poptorch.inferenceModel(nn.Linear(8, 8), quiet().modelName("mine")).compile(torch.randn(4, 8))
+    assert files_in(tmp_path / "run") == {f"mine/{name}" for name in REPORT}
+
+
+def test_without_the_wish_there_is_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    poptorch.inferenceModel(nn.Linear(8, 8), quiet()).compile(torch.randn(4, 8))
+    assert files_in(tmp_path) == set()
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    model = poptorch.inferenceModel(nn.Linear(8, 8), quiet().enableProfiling(str(blocked)))
+    with pytest.raises(poptorch.Error, match="SIPU-805"):
+        model.compile(torch.randn(4, 8))
+    assert not model.isCompiled()
