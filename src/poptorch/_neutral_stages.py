@@ -22,12 +22,20 @@ class Stages:
             self._numbers.setdefault(self._key(node), len(self._numbers))
         if all(ipu == 0 for _, ipu in self._numbers):
             self._numbers = dict.fromkeys(self._numbers, 0)
+        #: The stage of each module's forward pass. Ops before the first block have no block to say
+        #: where their gradients belong.
+        self._paths: dict[str, int] = {}
+        for node in known:
+            self._paths.setdefault(_path(node), self.of(node))
         #: Where the loss is: the backward pass begins there, and outputs leave from there.
         self._last = self._numbers[self._key(known[-1])] if known else 0
 
     def of(self, node: Node) -> int:
-        if _outside(node) or not (_placed(node) or node.meta.get("forward")):
+        if _outside(node):
             return self._last
+        if not _placed(node) and not node.meta.get("forward"):
+            path = _path(node)
+            return self._paths.get(path, self._last) if path else self._last
         return self._numbers.get(self._key(node), 0)
 
     @property
@@ -40,6 +48,11 @@ class Stages:
         place = self._strategy.settle(place_of(node))
         number = place.stage if place.stage is not None else place.phase
         return number or 0, max(place.ipu or 0, 0)
+
+
+def _path(node: Node) -> str:
+    """The module that the node comes from."""
+    return str((node.meta.get("softipu") or {}).get("path") or "")
 
 
 def _placed(node: Node) -> bool:

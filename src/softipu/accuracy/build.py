@@ -26,9 +26,13 @@ _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "alb
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda p: poptorch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: poptorch.optim.SGD(p, lr=0.1, momentum=0.9, use_combined_accum=True),
-    "adam": lambda p: poptorch.optim.Adam(p, lr=1e-3),
-    "adamw": lambda p: poptorch.optim.AdamW(p, lr=1e-3, weight_decay=0.01),
-    "lamb": lambda p: poptorch.optim.LAMB(p, lr=1e-3, weight_decay=0.01),
+    # graphcore/examples add up gradients in half precision: nlp/bert/pytorch/optimization.py,
+    # speech/conformer/pytorch/main.py.
+    "adam": lambda p: poptorch.optim.Adam(p, lr=1e-3, accum_type=torch.float16),
+    "adamw": lambda p: poptorch.optim.AdamW(
+        p, lr=1e-3, weight_decay=0.01, accum_type=torch.float16
+    ),
+    "lamb": lambda p: poptorch.optim.LAMB(p, lr=1e-3, weight_decay=0.01, accum_type=torch.float16),
     "rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=1e-3, momentum=0.9),
 }
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
