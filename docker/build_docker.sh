@@ -10,12 +10,12 @@ usage() {
 usage: build_docker.sh [--echo | --help] [OPTIONS of docker build...]
 
 Variables:
-  IMAGE_NAME    name of the image (now: $IMAGE_NAME)
-  ENGINE        docker or podman (default: docker if there is one)
-  BASE_IMAGE    the system below it; pin it by a dated tag or a digest
-  EXTRAS        front ends and tools, for example torch (default: all)
-  APT_PACKAGES  more system packages, for example g++
-  PIP_CONF      file with pip's settings for the build alone: index, proxy, certificates
+  IPU_IMAGE_NAME  name of the image (now: $IPU_IMAGE_NAME)
+  IPU_ENGINE      docker or podman (default: docker if there is one)
+  BASE_IMAGE      the system below it; pin it by a dated tag or a digest
+  EXTRAS          front ends and tools, for example torch (default: all)
+  APT_PACKAGES    more system packages, for example g++
+  PIP_CONF        file with pip's settings for the build alone: index, proxy, certificates
 END
 }
 
@@ -32,9 +32,9 @@ case ${1:-} in
 esac
 
 find_engine
-command=("$ENGINE" build --tag "$IMAGE_NAME" --file "$here/Dockerfile")
+command=("$IPU_ENGINE" build --tag "$IPU_IMAGE_NAME" --file "$here/Dockerfile")
 # Without it, podman makes an image that cannot have a health check.
-[ "$(basename "$ENGINE")" != podman ] || command+=(--format docker)
+[ "$(basename "$IPU_ENGINE")" != podman ] || command+=(--format docker)
 for name in BASE_IMAGE EXTRAS APT_PACKAGES; do
     [ -z "${!name:-}" ] || command+=(--build-arg "$name=${!name}")
 done

@@ -103,8 +103,18 @@ inside "$container" -- "${health[@]:1}" >/dev/null
 say "A training"
 inside "$container" -- python /examples/digits_training.py --epochs 2
 
+say "The front ends"
+extras=,${EXTRAS:-torch,tensorflow,paddle},
+case $extras in *,torch,*) inside "$container" -- python -c 'import poptorch' ;; esac
+case $extras in *,tensorflow,*) inside "$container" -- python -c 'from tensorflow.python import ipu' ;; esac
+case $extras in *,paddle,*) inside "$container" -- python -c 'import paddle; paddle.static.IpuStrategy()' ;; esac
+
+say "install_rdma.sh"
+inside "$container" -- bash /usr/local/share/softipu/installers/install_rdma.sh
 say "As a user that the image does not know"
-inside --user 4321:4321 "$container" -- gc-monitor --no-card-info
+# With a state directory of its own, as gc-docker and into_docker.sh pass one: the one in the home
+# directory is the first user's by now.
+inside --user 4321:4321 "$container" -- env SOFTIPU_HOME=/tmp/stranger gc-monitor --no-card-info
 say "As a user that add_user.sh makes"
 # The second has the number of the image's own user, as the first user of most machines does.
 for names in "somebody 5432 people 6543" "me 1000 us 1000"; do
@@ -112,9 +122,9 @@ for names in "somebody 5432 people 6543" "me 1000 us 1000"; do
     inside --user 0:0 "$container" -- add_user.sh "$user" "$uid" "$group" "$gid"
     inside --user 0:0 "$container" -- add_user.sh "$user" "$uid" "$group" "$gid"
     # shellcheck disable=SC2016  # expanded inside
-    inside --user "$user" "$container" -- bash -c 'gc-monitor >/dev/null && echo "$(id -un) $(id -u) $(id -g)"' |
-        tee /dev/stderr | grep -qx "$user $uid $gid"
+    told=$(inside --user "$user" "$container" -- bash -c \
+        'SOFTIPU_HOME=/tmp/$(id -u) gc-monitor >/dev/null && echo "$(id -un) $(id -u) $(id -g)"')
+    echo "$told"
+    [ "$told" = "$user $uid $gid" ]
 done
-say "install_rdma.sh"
-inside "$container" -- bash /usr/local/share/softipu/installers/install_rdma.sh
 say "All well"

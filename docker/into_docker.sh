@@ -15,11 +15,11 @@ usage: into_docker.sh start [--with-root] | into [COMMAND...] | stop | --help
   stop          stop it and remove it; the state directory and your files stay
 
 Variables:
-  IMAGE_NAME      the image (now: $IMAGE_NAME)
-  CONTAINER_NAME  the container (now: $CONTAINER_NAME)
-  ENGINE          docker or podman (default: docker if there is one)
-  WORKSPACE       directory that the container has as /workspace (default: where you are)
-  SOFTIPU_HOME    state directory to share (default: your own)
+  IPU_IMAGE_NAME      the image (now: $IPU_IMAGE_NAME)
+  IPU_CONTAINER_NAME  the container (now: $IPU_CONTAINER_NAME)
+  IPU_ENGINE          docker or podman (default: docker if there is one)
+  IPU_WORKSPACE       directory that the container has as /workspace (default: where you are)
+  SOFTIPU_HOME        state directory to share (default: your own)
 
 Which IPUs: IPUOF_CONFIG_PATH, IPUOF_VIPU_API_*, SOFTIPU_SYSTEM, from the environment or from a
 file envs.sh beside this script (softipu's SDK has a template: envs.sh.template).
@@ -34,7 +34,7 @@ wrong() {
 
 # running, exited, … or nothing if there is no such container
 state_of_container() {
-    ask container inspect --format '{{.State.Status}}' "$CONTAINER_NAME" 2>/dev/null || true
+    ask container inspect --format '{{.State.Status}}' "$IPU_CONTAINER_NAME" 2>/dev/null || true
 }
 
 start() {
@@ -49,11 +49,11 @@ start() {
     state=$(state_of_container)
     case $state in
     running)
-        echo "$CONTAINER_NAME is running already; into_docker.sh into."
+        echo "$IPU_CONTAINER_NAME is running already; into_docker.sh into."
         return
         ;;
     ?*)
-        fail "$CONTAINER_NAME exists, but is $state." "into_docker.sh stop removes it."
+        fail "$IPU_CONTAINER_NAME exists, but is $state." "into_docker.sh stop removes it."
         ;;
     esac
     check_image
@@ -66,9 +66,9 @@ start() {
     (umask 077 && mkdir -p "$home")
     home=$(realpath "$home")
     local workspace
-    workspace=$(realpath "${WORKSPACE:-$PWD}") || fail "WORKSPACE=${WORKSPACE:-} is no directory."
+    workspace=$(realpath "${IPU_WORKSPACE:-$PWD}") || fail "IPU_WORKSPACE=${IPU_WORKSPACE:-} is no directory."
     local options=(
-        --detach --name "$CONTAINER_NAME" --hostname "$CONTAINER_NAME"
+        --detach --name "$IPU_CONTAINER_NAME" --hostname "$IPU_CONTAINER_NAME"
         --net=host --ipc=host --ulimit=memlock=-1:-1 --cap-add=IPC_LOCK
         --volume "$home:/var/lib/softipu" --env SOFTIPU_HOME=/var/lib/softipu
         --volume "$workspace:/workspace" --workdir /workspace
@@ -92,42 +92,42 @@ start() {
         [ "$uid" -ne 0 ] || fail "you are root yourself." "Say so: into_docker.sh start --with-root."
         options+=(--user "$uid:$gid" --label "softipu.user=$user")
         # Podman without root: you inside are you outside.
-        [ "$(basename "$ENGINE")" != podman ] || options+=(--userns=keep-id)
+        [ "$(basename "$IPU_ENGINE")" != podman ] || options+=(--userns=keep-id)
     fi
     # The shell ends at once when the engine says stop; sleep alone would be waited for.
-    "$ENGINE" run "${options[@]}" "$IMAGE_NAME" bash -c 'trap exit TERM INT; sleep infinity & wait' \
-        >/dev/null || fail "$ENGINE could not start $CONTAINER_NAME."
+    "$IPU_ENGINE" run "${options[@]}" "$IPU_IMAGE_NAME" bash -c 'trap exit TERM INT; sleep infinity & wait' \
+        >/dev/null || fail "$IPU_ENGINE could not start $IPU_CONTAINER_NAME."
     if [ -z "$with_root" ] &&
-        ! ask exec --user 0:0 "$CONTAINER_NAME" add_user.sh "$user" "$uid" "$(id -gn)" "$gid"; then
-        ask rm --force "$CONTAINER_NAME" >/dev/null || true
-        fail "no user like you could be made in $CONTAINER_NAME." "Try --with-root."
+        ! ask exec --user 0:0 "$IPU_CONTAINER_NAME" add_user.sh "$user" "$uid" "$(id -gn)" "$gid"; then
+        ask rm --force "$IPU_CONTAINER_NAME" >/dev/null || true
+        fail "no user like you could be made in $IPU_CONTAINER_NAME." "Try --with-root."
     fi
-    echo "$CONTAINER_NAME is running; into_docker.sh into opens a shell in it."
+    echo "$IPU_CONTAINER_NAME is running; into_docker.sh into opens a shell in it."
 }
 
 into() {
     check_engine
     [ "$(state_of_container)" = running ] ||
-        fail "$CONTAINER_NAME is not running." "into_docker.sh start starts it."
+        fail "$IPU_CONTAINER_NAME is not running." "into_docker.sh start starts it."
     local user terminal=()
-    user=$(ask container inspect --format '{{index .Config.Labels "softipu.user"}}' "$CONTAINER_NAME")
-    [ -n "$user" ] || fail "$CONTAINER_NAME was not started by this script." "CONTAINER_NAME names another."
+    user=$(ask container inspect --format '{{index .Config.Labels "softipu.user"}}' "$IPU_CONTAINER_NAME")
+    [ -n "$user" ] || fail "$IPU_CONTAINER_NAME was not started by this script." "IPU_CONTAINER_NAME names another."
     [ ! -t 0 ] || terminal=(--tty)
     [ "$#" -gt 0 ] || set -- bash
-    exec "$ENGINE" exec --interactive ${terminal[@]+"${terminal[@]}"} --user "$user" --env "USER=$user" \
-        "$CONTAINER_NAME" "$@"
+    exec "$IPU_ENGINE" exec --interactive ${terminal[@]+"${terminal[@]}"} --user "$user" --env "USER=$user" \
+        "$IPU_CONTAINER_NAME" "$@"
 }
 
 stop() {
     [ "$#" -eq 0 ] || wrong "stop takes no arguments."
     check_engine
     if [ -z "$(state_of_container)" ]; then
-        echo "There is no $CONTAINER_NAME."
+        echo "There is no $IPU_CONTAINER_NAME."
         return
     fi
-    ask stop --time 5 "$CONTAINER_NAME" >/dev/null || true
-    ask rm --force "$CONTAINER_NAME" >/dev/null || fail "$CONTAINER_NAME could not be removed."
-    echo "$CONTAINER_NAME is stopped and removed."
+    ask stop --time 5 "$IPU_CONTAINER_NAME" >/dev/null || true
+    ask rm --force "$IPU_CONTAINER_NAME" >/dev/null || fail "$IPU_CONTAINER_NAME could not be removed."
+    echo "$IPU_CONTAINER_NAME is stopped and removed."
 }
 
 [ "$#" -gt 0 ] || wrong "what shall be done?"

@@ -150,8 +150,8 @@ def test_start_with_root_makes_no_user(desk):
 def test_names_are_variables(desk, tmp_path):
     (tmp_path / "work").mkdir()
     variables = {
-        "IMAGE_NAME": "mine:7", "FAKE_IMAGE": "mine:7", "CONTAINER_NAME": "box",
-        "WORKSPACE": str(tmp_path / "work"), "SOFTIPU_HOME": str(tmp_path / "state"),
+        "IPU_IMAGE_NAME": "mine:7", "FAKE_IMAGE": "mine:7", "IPU_CONTAINER_NAME": "box",
+        "IPU_WORKSPACE": str(tmp_path / "work"), "SOFTIPU_HOME": str(tmp_path / "state"),
     }  # fmt: skip
     assert desk("into_docker.sh", "start", **variables).returncode == 0
     run = desk.note("run")
@@ -201,7 +201,7 @@ def test_stop_removes_the_container_and_twice_is_fine(desk):
 
 def test_another_engine_can_be_named(desk):
     (desk.programs / "docker").rename(desk.programs / "podman")
-    answer = desk("into_docker.sh", "start", ENGINE="podman")
+    answer = desk("into_docker.sh", "start", IPU_ENGINE="podman")
     assert answer.returncode == 0, answer.stderr
     assert "--userns=keep-id" in desk.note("run")
 
@@ -213,8 +213,10 @@ def complains(answer: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 def test_no_engine(desk):
-    complains(desk("into_docker.sh", "start", ENGINE="no-such-engine"), "no program no-such-engine")
-    complains(desk("build_docker.sh", ENGINE="no-such-engine"), "no program no-such-engine")
+    complains(
+        desk("into_docker.sh", "start", IPU_ENGINE="no-such-engine"), "no program no-such-engine"
+    )
+    complains(desk("build_docker.sh", IPU_ENGINE="no-such-engine"), "no program no-such-engine")
 
 
 @pytest.mark.parametrize("action", ["start", "into", "stop"])
@@ -224,7 +226,7 @@ def test_a_daemon_that_is_down(desk, action):
 
 def test_a_daemon_that_hangs(desk):
     started = time.monotonic()
-    answer = desk("into_docker.sh", "start", FAKE_ENGINE="hang", ENGINE_TIMEOUT="0.5")
+    answer = desk("into_docker.sh", "start", FAKE_ENGINE="hang", IPU_ENGINE_TIMEOUT="0.5")
     assert time.monotonic() - started < BOUNDED
     complains(answer, "gave no answer in time")
 
@@ -268,7 +270,7 @@ def test_root_must_say_so(desk):
 
 def test_files_and_directories_that_are_not_there(desk):
     complains(desk("into_docker.sh", "start", IPUOF_CONFIG_PATH="/no/file"), "/no/file")
-    complains(desk("into_docker.sh", "start", WORKSPACE="/no/such/place"), "/no/such/place")
+    complains(desk("into_docker.sh", "start", IPU_WORKSPACE="/no/such/place"), "/no/such/place")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +287,7 @@ def test_wrong_usage_exits_with_2_and_shows_the_usage(desk, arguments):
     "script", ["into_docker.sh", "build_docker.sh", "add_user.sh", "installers/install_rdma.sh"]
 )
 def test_help_needs_no_engine(desk, script):
-    answer = desk(script, "--help", ENGINE="no-such-engine")
+    answer = desk(script, "--help", IPU_ENGINE="no-such-engine")
     assert answer.returncode == 0
     assert "usage:" in answer.stdout
     assert not (desk.notes / "log").exists()
@@ -298,7 +300,7 @@ def test_build_passes_arguments_and_pips_settings(desk, tmp_path):
     (tmp_path / "pip.conf").write_text("[global]\n")
     answer = desk(
         "build_docker.sh", "--no-cache",
-        IMAGE_NAME="mine:7", EXTRAS="torch", APT_PACKAGES="g++ gdb", PIP_CONF=f"{tmp_path}/pip.conf",
+        IPU_IMAGE_NAME="mine:7", EXTRAS="torch", APT_PACKAGES="g++ gdb", PIP_CONF=f"{tmp_path}/pip.conf",
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     build = desk.note("build")
@@ -482,7 +484,7 @@ def test_the_dockerfile_copies_only_what_the_context_has():
 def test_the_image_is_for_a_user_who_is_not_root():
     lines = (DOCKER / "Dockerfile").read_text().splitlines()
     users = [line for line in lines if line.startswith("USER")]
-    assert users == ["USER ipu"]
+    assert users == ["USER 1000:1000"]
     assert any(line.startswith("HEALTHCHECK") for line in lines)
     (base,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", "\n".join(lines), re.M)
     assert re.search(r"-\d{8}|@sha256:", base), "pinned by a date or a digest"

@@ -36,6 +36,7 @@ def test_three_instances_reduce_broadcast_and_gather() -> None:
         "",
         ["", "x", "xx"],
         ["InstancesDisagree", "Instances 0 and 1 have different indexes."],
+        True,
     ]
     for one in ended:
         assert one.said[: len(expected)] == expected
@@ -153,3 +154,35 @@ def test_no_meeting_place_is_an_error_at_once() -> None:
     ended = _alone({"MASTER_ADDR": ""})
     assert ended.returncode == 1
     assert "SIPU-7201" in ended.stderr
+
+
+def test_instance_0_may_end_long_before_the_others_without_noise() -> None:
+    script = (
+        "import time\n"
+        "from softipu import instances\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "time.sleep(0 if together.index == 0 else 4)\n"
+        "print('done')\n"
+    )
+    with support.launched("-c", 3, [script]) as running:
+        ended = running.wait()
+    for one in ended:
+        assert (one.code, one.output, one.errors) == (0, "done\n", "")
+
+
+def test_asking_for_instance_0_after_it_ended_names_it() -> None:
+    script = (
+        "import time\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "if together.index:\n"
+        "    time.sleep(4)\n"
+        "    together.barrier()\n"
+    )
+    with support.launched("-c", 2, [script]) as running:
+        ended = running.wait()
+    assert ended[0].code == 0
+    assert "SIPU-7203: Instance 0 has ended" in ended[1].errors

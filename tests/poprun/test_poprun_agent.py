@@ -118,6 +118,18 @@ def test_a_signal_is_a_negative_code(agent):
     assert agent.expect("ended") == [0, -9]
 
 
+def test_of_two_that_end_at_once_the_killed_one_comes_first(agent, tmp_path):
+    """It is the cause, and the other one its victim; poprun names the first that it hears of."""
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    agent.begin("sh", "-c", f"{wait}; test $RANK = 1 && kill -KILL $$; exit 1", count=2)
+    pids = [pid for pid, _ in agent.expect("started").values()]
+    agent.process.send_signal(signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    wait_until(lambda: not any(Path(f"/proc/{pid}/fd/0").exists() for pid in pids))
+    agent.process.send_signal(signal.SIGCONT)
+    assert [agent.expect("ended"), agent.expect("ended")] == [[1, -9], [0, 1]]
+
+
 def test_it_stays_for_the_others_until_it_is_told(agent):
     agent.begin("true")
     agent.expect("ended")
@@ -175,6 +187,8 @@ def test_a_signal_to_the_agent_ends_its_instances(agent, number):
 def test_a_kill_of_the_agent_takes_instances_along(agent):
     agent.begin(*SLEEP, count=2)
     pids = [pid for pid, _ in agent.expect("started").values()]
+    while agent.printed.count(b"here") < 2:
+        agent.expect("out")
     agent.process.kill()
     wait_until(lambda: not any(Path(f"/proc/{pid}/fd/0").exists() for pid in pids), 30)
 

@@ -10,6 +10,7 @@ from .devices import *
 from .estimates import *
 from .frameworks import *
 from .instances import *
+from .instances_tensorflow import *
 from .measuring import *
 from .paddle import *
 from .poprun import *

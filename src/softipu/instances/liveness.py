@@ -38,6 +38,8 @@ class Pulse:
         self._seen: dict[int, tuple[int, float]] = {}
         self._stopping = threading.Event()
         self._beats = 0
+        #: Whether instance 0 has ended in peace: its store may be gone, and nobody asks it again.
+        self._alone = False
         self._beat()
         self._thread = threading.Thread(target=self._run, name="softipu-pulse", daemon=True)
         self._thread.start()
@@ -46,6 +48,9 @@ class Pulse:
         while not self._stopping.wait(BEAT_SECONDS):
             try:
                 self._beat()
+                if self._index != 0 and self._note(0) is not None:
+                    self._part()
+                    return
             except RuntimeError:
                 # Whoever holds the store is gone; the next collective finds that out and says so.
                 return
@@ -55,23 +60,37 @@ class Pulse:
         with self._lock:
             self._store.set(f"beat/{self._index}", str(self._beats))
 
+    def _part(self) -> None:
+        """Instance 0 has ended: tell it that it may take the store along."""
+        with self._lock:
+            self._store.set(f"parted/{self._index}", "")
+            self._alone = True
+
     def leave(self, story: str, blamed: int | None = None) -> None:
         """A note for the others: this instance takes no further part, and why."""
         with contextlib.suppress(RuntimeError), self._lock:
-            self._store.set(f"left/{self._index}", json.dumps({"story": story, "blamed": blamed}))
+            if not self._alone:
+                note = json.dumps({"story": story, "blamed": blamed})
+                self._store.set(f"left/{self._index}", note)
 
     def stop(self) -> None:
         self._stopping.set()
 
     def everyone_left(self) -> bool:
-        """Whether every other instance has left a note; True as well where nobody can tell."""
+        """Whether no other instance needs the store; True as well where nobody can tell."""
         try:
-            return all(self._note(peer) is not None for peer in self._peers)
+            with self._lock:
+                return all(
+                    self._store.check([f"left/{peer}"]) or self._store.check([f"parted/{peer}"])
+                    for peer in self._peers
+                )
         except RuntimeError:
             return True
 
     def departed(self, silence: float) -> Departure | None:
         """An instance that left, or gave no sign of life for so many seconds of watching."""
+        if self._alone:
+            return Departure(0, "has ended")
         try:
             return self._noted() or self._silent(silence)
         except RuntimeError:

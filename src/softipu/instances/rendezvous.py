@@ -16,6 +16,8 @@ from .. import settings
 from ..errors import NoRendezvous, RendezvousFailed
 from .environment import Instance
 
+_LOOK_SECONDS = 0.05
+
 
 def distributed() -> Any:
     """torch.distributed, late: it takes a second. Much of what it offers has no types."""
@@ -70,29 +72,25 @@ def _unreachable(instance: Instance, listens: bool, error: Exception) -> Rendezv
 def _wait_for_all(store: Any, instance: Instance, deadline: float) -> None:
     store.set(f"here/{instance.index}", f"{socket.gethostname()} {os.getpid()}")
     keys = [f"here/{index}" for index in range(instance.count)]
-    while True:
-        left = deadline - time.monotonic()
-        try:
-            store.wait(keys, timedelta(seconds=max(min(left, 1.0), 0.01)))
-            return
-        except RuntimeError as error:
-            missing = _missing(store, keys, error)
-            if left <= 0:
-                names = ", ".join(str(index) for index in missing)
-                raise RendezvousFailed(
-                    f"Instance {instance.index} of {instance.count} waited "
-                    f"{settings.get('SOFTIPU_INSTANCES_START'):g} s in vain for "
-                    f"instance{'s' if len(missing) > 1 else ''} {names}."
-                ) from None
+    # Asked for again and again: waiting in the store would print a warning at each time-out.
+    while missing := _missing(store, keys):
+        if time.monotonic() > deadline:
+            names = ", ".join(str(index) for index in missing)
+            raise RendezvousFailed(
+                f"Instance {instance.index} of {instance.count} waited "
+                f"{settings.get('SOFTIPU_INSTANCES_START'):g} s in vain for "
+                f"instance{'s' if len(missing) > 1 else ''} {names}."
+            )
+        time.sleep(_LOOK_SECONDS)
 
 
-def _missing(store: Any, keys: list[str], cause: Exception) -> list[int]:
+def _missing(store: Any, keys: list[str]) -> list[int]:
     try:
         return [index for index, key in enumerate(keys) if not store.check([key])]
-    except RuntimeError:
+    except RuntimeError as error:
         raise RendezvousFailed(
-            f"Instance 0 went away while the instances met: {(str(cause).splitlines() or [''])[0]}"
-        ) from cause
+            f"Instance 0 went away while the instances met: {(str(error).splitlines() or [''])[0]}"
+        ) from error
 
 
 def connect(store: Any, instance: Instance, timeout: float) -> Any:

@@ -22,8 +22,8 @@ _VERTEX_CODE = {
     "reduce": 1_700, "transpose": 1_200, "copy": 300, "pool": 1_400, "multi_slice": 900,
 }  # fmt: skip
 _DEFAULT_VERTEX_CODE = 420
-#: One compute set or exchange in the control program; the call of an outlined one.
-_STEP_CODE, _CALL_CODE = 32, 24
+#: One compute set or exchange in the control program; an op's share of calling an outlined run.
+_STEP_CODE, _CALL_CODE = 32, 8
 #: Sends, receives and delays for each message that a tile takes part in; the frame of an exchange.
 _MESSAGE_CODE, _EXCHANGE_FRAME = 12, 40
 #: Fields of a vertex; work lists of those that multiply.
@@ -49,7 +49,7 @@ def code_size(priced: Iterable[tuple[Cost, Any]]) -> CodeSize:
             continue
         kinds |= cost.vertices
         if key is not None and key in seen:
-            code += _CALL_CODE * 2
+            code += _CALL_CODE
             continue
         seen.add(key)
         code += _STEP_CODE * min(cost.steps, 40)

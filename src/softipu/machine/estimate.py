@@ -9,7 +9,7 @@ from softipu.graph import KINDS, Graph, Phase, Role, check
 
 from . import chip
 from .liveness import Memory, memory
-from .program import Priced, Program, build
+from .program import Priced, Program, build, forward_stages
 from .result import Estimate, Step
 from .settings import Settings
 from .timing import timing
@@ -51,7 +51,7 @@ def _refuse(graph: Graph, settings: Settings) -> None:
     for name in ("micro_batch", "accumulation", "device_iterations", "replicas"):
         if getattr(schedule, name) < 1:
             raise SettingsContradict(f"{name} is {getattr(schedule, name)}")
-    stages = max(op.stage for op in graph.ops) + 1
+    stages = forward_stages(graph)
     interleaved = settings.pipeline_schedule == "interleaved"
     if settings.execution == "pipelined" and interleaved and stages == 1:
         raise SettingsContradict(

@@ -47,9 +47,9 @@ def _per_tile(total: float, program: Program) -> int:
 
 def _uses(program: Program, ipu: int) -> dict[str, _Uses]:
     found: dict[str, _Uses] = {}
-    schedule, roots = program.graph.schedule, program.roots
+    roots = program.roots
     for index, op in enumerate(program.graph.ops):
-        if schedule.ipu_of(op.stage) != ipu:
+        if program.places[index] != ipu:
             continue
         for name in op.outputs:
             if roots[name] == name:
@@ -89,6 +89,7 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
     starts = _segment_starts(program, uses, segments)
     keep = set(saved(graph, program.roots))
     gradients = set(program.gradients[ipu]) if schedule.accumulation > 1 else set()
+    absorbed = _absorbed(program, gradients)
     phased_weights: dict[int, float] = {}
     for name, use in uses.items():
         tensor = graph.tensors[name]
@@ -106,9 +107,25 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
                 always["state"] += tensor.bytes
             if tensor.role is Role.INPUT and not settings.synthetic_data:
                 always["host_buffers"] += tensor.bytes
+            if name in absorbed:
+                use = _Uses(use.made, use.forward, use.later[:1] if use.made is None else [])
             _live_ranges(program, name, use, events, always, name in keep, segments, starts)
     always["weights"] += max(phased_weights.values(), default=0.0)
     return _peak(program, ipu, always, events, live)
+
+
+def _absorbed(program: Program, gradients: set[str]) -> set[str]:
+    """Gradients in the form in which they were made: a sum takes them up at once, whenever the
+    graph casts them for it."""
+    producers = program.graph.producers()
+    found: set[str] = set()
+    for name in gradients:
+        op = producers.get(name)
+        while op is not None and op.kind in ("cast", "view") and op.phase is Phase.BACKWARD:
+            source = program.roots[op.inputs[0]]
+            found.add(source)
+            op = producers.get(source)
+    return found
 
 
 def _segment_starts(
@@ -143,14 +160,15 @@ def _live_ranges(
         last = max([*points, *later]) if points or later else first
         _add(events, size, first, last, made_by, ops)
         return
-    part = segments.get(name)
+    # What comes from another IPU can't be made again here: it is kept.
+    part = segments.get(name) if use.made is not None else None
     stages = program.stages
     pipelined = settings.execution == "pipelined" and stages > 1
     if part is not None:
         _add(events, size, first, points[-1], made_by, ops)
         _add(events, size, min(starts.get(part, later[0]), later[0]), later[-1], None, ops)
     elif pipelined and settings.pipeline_schedule != "sequential":
-        distance = stages - 1 - use.stage
+        distance = max(0, stages - 1 - use.stage)
         entries = distance + 1 if settings.pipeline_schedule == "interleaved" else 2 * distance + 1
         if entries == 1:
             _add(events, size, first, later[-1], made_by, ops)

@@ -47,22 +47,34 @@ def fill(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) 
 
 def gather(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
     """MultiSlice: rows of the table and their columns are dealt to tiles, then picked out."""
-    return _by_index(inputs, outputs[0], machine, update=False)
+    return _by_index(inputs[0], _index(inputs[1:]), outputs[0].elements, machine, update=False)
 
 
 def scatter(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
     """MultiUpdate(Add): each tile looks at all indices for those of its own rows."""
-    return _by_index(inputs, inputs[0], machine, update=True)
+    table = outputs[0]
+    data = [
+        tensor.elements for tensor in inputs
+        if tensor.dtype.startswith("float") and tensor.shape != table.shape
+    ]  # fmt: skip
+    indices = _index(inputs)
+    return _by_index(table, indices, max(data, default=indices), machine, update=True)
 
 
-def _by_index(inputs: list[Tensor], result: Tensor, machine: Machine, *, update: bool) -> Cost:
-    """Seven columns of tiles or so, more rows: whatever split is fastest."""
-    table = inputs[0]
-    indices = max(1, min(inputs[1].elements, result.elements or 1))
-    data = max((tensor.elements for tensor in inputs[2:]), default=0) if update else result.elements
-    width = max(1, data // indices) if data else max(1, table.elements // max(1, table.shape[0]))
+def _index(inputs: list[Tensor]) -> int:
+    """How many indices there are: the largest operand of whole numbers."""
+    whole = [tensor.elements for tensor in inputs if not tensor.dtype.startswith("float")]
+    return max(whole or [tensor.elements for tensor in inputs])
+
+
+def _by_index(table: Tensor, indices: int, data: int, machine: Machine, *, update: bool) -> Cost:
+    """Rows and columns of a table on as many tiles as is fastest."""
+    if not table.elements or not data or not indices:
+        return Cost(plan="no rows")
+    indices = min(indices, data)
+    width = max(1, data // indices)
     rows = max(1, table.elements // width)
-    size = max(1, table.bytes // max(1, table.elements))
+    size = max(1, table.bytes // table.elements)
     vector = 8 // size if size == 4 else 2
     best: Cost | None = None
     for columns in splits(ceil(width / (8 // min(8, size)))):
@@ -87,10 +99,15 @@ def _by_index(inputs: list[Tensor], result: Tensor, machine: Machine, *, update:
         total += Cost(
             temporary=ceil(indices * piece * size / (1 if update else row_split)) + indices * 4
         )
-        if best is None or total.compute + total.exchange < best.compute + best.exchange:
+        if best is None or _rank(total, machine) < _rank(best, machine):
             best = total + Cost(plan=f"rows × columns {row_split}×{columns}, {indices} indices")
     assert best is not None
     return best + Cost(flops=float(data if update else 0))
+
+
+def _rank(cost: Cost, machine: Machine) -> tuple[float, float]:
+    """Plans that would fill a tile come last; then time."""
+    return max(0.0, cost.temporary / machine.memory - 0.3), cost.compute + cost.exchange
 
 
 def pool(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:

@@ -89,7 +89,10 @@ def matmul(
         groups, 1, (rows,), contraction, columns, _dtype(inputs), _float_partials(op, settings),
         output.dtype == "float16",
     )  # fmt: skip
-    rearranged = inputs[1].bytes if op.attributes.get("transposed") else 0
+    # As ConvModel.cpp has it for the backward and the weight pass of a fully connected layer: an
+    # operand that lies the other way round makes both be arranged anew.
+    turned = bool(op.attributes.get("transposed"))
+    rearranged = inputs[0].bytes + inputs[1].bytes if turned else 0
     return _priced(op, problem, machine, settings, ipu, rearranged) + _bias(inputs, output, machine)
 
 

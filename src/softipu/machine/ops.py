@@ -123,6 +123,7 @@ class Pricer:
         self.unknown: dict[str, int] = {}
         self._prices: dict[Any, Cost] = {}
         self._layouts: dict[str, str] = {}
+        self._expanded: dict[str, Tensor] = {}
 
     def price(self, graph: Graph, op: Op, *, ipu: int = 0, share: int = 1) -> tuple[Cost, Any]:
         """What the op costs, and a key that ops of the same price and code share.
@@ -131,7 +132,9 @@ class Pricer:
         """
         inputs = [graph.tensors[name] for name in op.inputs]
         outputs = [graph.tensors[name] for name in op.outputs]
-        self._note(op, inputs, outputs)
+        self._note(op, inputs)
+        if op.kind in ("gather", "scatter"):
+            inputs = [self._expanded.get(tensor.name, tensor) for tensor in inputs]
         if KINDS[op.kind].free or op.kind in TRANSFERS:
             return FREE, None
         strangers = self._place(op, inputs, outputs)
@@ -174,8 +177,11 @@ class Pricer:
             live = max(live, here // self.machine.tiles)
         return total + Cost(temporary=total.temporary + live)
 
-    def _note(self, op: Op, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        """Count what has no cost of its own."""
+    def _note(self, op: Op, inputs: list[Tensor]) -> None:
+        """Count what has no cost of its own; note what is only repeated, as indices often are."""
+        if op.kind == "expand_view" or (op.kind == "view" and inputs[0].name in self._expanded):
+            source = self._expanded.get(inputs[0].name, inputs[0])
+            self._expanded.update(dict.fromkeys(op.outputs, source))
         name = None
         if op.kind == "unknown":
             name = op.source or op.name

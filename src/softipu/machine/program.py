@@ -62,14 +62,10 @@ class Program:
     gradients: tuple[tuple[str, ...], ...]
     extra_code: tuple[tuple[Cost, Any], ...]
     unknown: dict[str, int]
-
-    @property
-    def stages(self) -> int:
-        return max((priced.op.stage for priced in self.ops), default=0) + 1
-
-    @property
-    def training(self) -> bool:
-        return self.graph.training
+    #: The IPU of each op.
+    places: tuple[int, ...]
+    stages: int
+    training: bool
 
 
 def view_roots(graph: Graph) -> dict[str, str]:
@@ -82,15 +78,39 @@ def view_roots(graph: Graph) -> dict[str, str]:
     return roots
 
 
+def places(graph: Graph) -> tuple[int, ...]:
+    """The IPU of each op: that of its stage; updates run where their weights and gradients are."""
+    schedule = graph.schedule
+    home: dict[str, int] = {}
+    found = []
+    for op in graph.ops:
+        ipu = schedule.ipu_of(op.stage)
+        if op.phase is Phase.UPDATE:
+            ipu = next((home[name] for name in op.inputs if name in home), ipu)
+            for name in op.outputs:
+                home[name] = ipu
+        else:
+            for name in (*op.inputs, *op.outputs):
+                home.setdefault(name, ipu)
+        found.append(ipu)
+    return tuple(found)
+
+
+def forward_stages(graph: Graph) -> int:
+    """How many stages a sample passes on its way forward; backward it passes them again."""
+    return max((op.stage for op in graph.ops if op.phase is Phase.FORWARD), default=0) + 1
+
+
 def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     """Price every op, add what the schedule does by itself."""
     schedule = graph.schedule
+    where = places(graph)
     pricer = Pricer(machine, settings)
     share = schedule.replicas if settings.replicated_tensor_sharding else 1
     work = tuple(Work() for _ in range(schedule.ipus))
     ops = []
     for index, op in enumerate(graph.ops):
-        ipu = schedule.ipu_of(op.stage)
+        ipu = where[index]
         update = op.phase is Phase.UPDATE
         cost, key = pricer.price(graph, op, ipu=ipu, share=share if update else 1)
         cycles = _transfer(graph, op, machine) if op.kind in TRANSFERS else cost.cycles(machine)
@@ -103,21 +123,22 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
         else:
             here.forward += cycles
     roots = view_roots(graph)
-    gradients = _gradients(graph, roots)
+    gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
     extra: list[tuple[Cost, Any]] = []
     _recompute(graph, ops, roots, work, transfers)
-    _between_stages(graph, roots, machine, work, transfers)
-    _host(graph, machine, settings, work, transfers)
+    _between_stages(graph, roots, where, machine, work, transfers)
+    _host(graph, where, machine, settings, work, transfers)
     if graph.training:
         if schedule.accumulation > 1:
             extra += _accumulate(graph, gradients, machine, work, transfers)
-        _update(graph, gradients, machine, settings, work, transfers)
+        _update(graph, gradients, where, machine, settings, work, transfers)
     if settings.execution == "phased":
         _phases(graph, machine, settings, work, transfers)
     return Program(
         graph, machine, settings, tuple(ops), tuple(transfers), work, roots, gradients,
-        tuple(extra), dict(sorted(pricer.unknown.items())),
+        tuple(extra), dict(sorted(pricer.unknown.items())), where,
+        forward_stages(graph), graph.training,
     )  # fmt: skip
 
 
@@ -136,14 +157,16 @@ def _transfer(graph: Graph, op: Op, machine: Machine) -> Cycles:
     return move(data, replicas, schedule.ipus, machine)
 
 
-def _gradients(graph: Graph, roots: dict[str, str]) -> tuple[tuple[str, ...], ...]:
+def _gradients(
+    graph: Graph, roots: dict[str, str], where: tuple[int, ...]
+) -> tuple[tuple[str, ...], ...]:
     """Tensors of the micro-batch that the update reads, by the IPU that makes them."""
-    schedule = graph.schedule
     made = {
-        name: schedule.ipu_of(op.stage)
-        for op in graph.ops if op.phase is not Phase.UPDATE for name in op.outputs
+        name: ipu
+        for op, ipu in zip(graph.ops, where, strict=True)
+        if op.phase is not Phase.UPDATE for name in op.outputs
     }  # fmt: skip
-    found: list[dict[str, None]] = [{} for _ in range(schedule.ipus)]
+    found: list[dict[str, None]] = [{} for _ in range(graph.schedule.ipus)]
     for op in graph.ops:
         if op.phase is Phase.UPDATE:
             for name in op.inputs:
@@ -195,26 +218,24 @@ def _recompute(
 
 
 def _between_stages(
-    graph: Graph, roots: dict[str, str], machine: Machine, work: tuple[Work, ...],
-    transfers: list[Step],
+    graph: Graph, roots: dict[str, str], where: tuple[int, ...], machine: Machine,
+    work: tuple[Work, ...], transfers: list[Step],
 ) -> None:  # fmt: skip
     """Copies to other IPUs of the replica, once for each tensor and IPU."""
-    schedule = graph.schedule
-    if schedule.ipus == 1:
+    if graph.schedule.ipus == 1:
         return
     home = {
-        name: (schedule.ipu_of(op.stage), op.phase) for op in graph.ops for name in op.outputs
+        name: ipu for op, ipu in zip(graph.ops, where, strict=True) for name in op.outputs
     }  # fmt: skip
     sent: dict[tuple[int, int], int] = {}
     done: set[tuple[str, int]] = set()
-    for op in graph.ops:
-        ipu = schedule.ipu_of(op.stage)
+    for op, ipu in zip(graph.ops, where, strict=True):
         for name in op.inputs:
             root = roots[name]
             if root not in home or op.phase is Phase.UPDATE or (root, ipu) in done:
                 continue
             done.add((root, ipu))
-            source = home[root][0]
+            source = home[root]
             if source != ipu:
                 sent[source, ipu] = sent.get((source, ipu), 0) + graph.tensors[root].bytes
     for (source, target), data in sorted(sent.items()):
@@ -227,14 +248,15 @@ def _between_stages(
 
 
 def _host(
-    graph: Graph, machine: Machine, settings: Settings, work: tuple[Work, ...],
-    transfers: list[Step],
+    graph: Graph, where: tuple[int, ...], machine: Machine, settings: Settings,
+    work: tuple[Work, ...], transfers: list[Step],
 ) -> None:  # fmt: skip
     if settings.synthetic_data:
         return
     schedule = graph.schedule
-    first = {name: schedule.ipu_of(op.stage) for op in reversed(graph.ops) for name in op.inputs}
-    home = {name: schedule.ipu_of(op.stage) for op in graph.ops for name in op.outputs}
+    placed = tuple(zip(graph.ops, where, strict=True))
+    first = {name: ipu for op, ipu in reversed(placed) for name in op.inputs}
+    home = {name: ipu for op, ipu in placed for name in op.outputs}
     arriving = [0.0] * schedule.ipus
     leaving = [0.0] * schedule.ipus
     for name in graph.inputs:
@@ -282,13 +304,13 @@ def _accumulate(
 
 
 def _update(
-    graph: Graph, gradients: tuple[tuple[str, ...], ...], machine: Machine, settings: Settings,
-    work: tuple[Work, ...], transfers: list[Step],
+    graph: Graph, gradients: tuple[tuple[str, ...], ...], where: tuple[int, ...],
+    machine: Machine, settings: Settings, work: tuple[Work, ...], transfers: list[Step],
 ) -> None:  # fmt: skip
     schedule = graph.schedule
     replicas, sharded = schedule.replicas, settings.replicated_tensor_sharding
     explicit = any(op.kind in ("all_reduce", "reduce_scatter") for op in graph.ops)
-    state = state_bytes(graph)
+    state = state_bytes(graph, where)
     for ipu, names in enumerate(gradients):
         data = float(sum(graph.tensors[name].bytes for name in names))
         cycles = Cycles()
@@ -304,15 +326,15 @@ def _update(
         work[ipu].update += cycles
 
 
-def state_bytes(graph: Graph) -> list[int]:
+def state_bytes(graph: Graph, where: tuple[int, ...]) -> list[int]:
     """Bytes of optimiser state on each IPU, where the first op that reads it runs."""
     found = [0] * graph.schedule.ipus
     done: set[str] = set()
-    for op in graph.ops:
+    for op, ipu in zip(graph.ops, where, strict=True):
         for name in op.inputs:
             if name not in done and graph.tensors[name].role is Role.STATE:
                 done.add(name)
-                found[graph.schedule.ipu_of(op.stage)] += graph.tensors[name].bytes
+                found[ipu] += graph.tensors[name].bytes
     return found
 
 

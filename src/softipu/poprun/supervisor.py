@@ -74,7 +74,10 @@ class Supervisor:
                 self._fail(None, 128 + signal.SIGPIPE)  # the reader of our output went away
             finally:
                 self._wind_down()
-                remains.end_descendants(0.0, 1.0, set(), before)
+                left = set(self._pids.values())
+                remains.end_descendants(2.0, 1.0, left, before)
+                if all(self._job.local):
+                    remains.remove_shared_memory(left)
         return self.status
 
     # --- the start ------------------------------------------------------------------------------
@@ -108,7 +111,7 @@ class Supervisor:
 
     def _begin(self) -> None:
         """Let the first host open the store, and all start their instances."""
-        if self.failure is not None or self._stopping:
+        if self.status:
             return
         address = self._meeting_place()
         literal = address.replace(".", "").isdigit() or ":" in address
@@ -147,7 +150,7 @@ class Supervisor:
         too_late: Callable[[], SoftIPUError] | None = None,
     ) -> None:
         """Deal with events until `done`, a failure, or the deadline."""
-        while not done() and (self._stopping or (self.failure is None and not self.status)):
+        while not done() and (self._stopping or not self.status):
             now = time.monotonic()
             if deadline is not None and now > deadline:
                 if too_late is not None:
@@ -266,13 +269,15 @@ class Supervisor:
         """End what still runs; afterwards no agent is left."""
         self._stopping = True
         deadline = time.monotonic() + self._job.grace + _TIDY_SECONDS
+        for link in self._links:
+            link.open = link.open and link.hello is not None  # it has nothing to end yet
         self._send_all({"stop": {}})
         with contextlib.suppress(BrokenPipeError):
             self._pump(
                 lambda: all(link.said_bye or not link.open for link in self._links), deadline
             )
         for link in self._links:
-            if link.open or link.local:
+            if link.open or (link.local and link.hello is not None):
                 link.close(deadline - time.monotonic())
             else:
                 link.kill()  # nothing can be told to a host that is lost

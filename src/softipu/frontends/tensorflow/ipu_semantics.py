@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
 from tensorflow.python.distribute import device_util
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import gen_math_ops, gen_nn_ops
 
-from . import replicas
+from . import replicas, system
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -45,6 +47,7 @@ def install() -> None:
         if not hasattr(stock, "_softipu_stock"):
             setattr(module, name, _switched(stock, on_device))
     _compile_for_ipus()
+    _run_compiled_functions_on_all_replicas()
 
 
 def _switched(stock: Callable[..., Any], on_device: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,3 +170,43 @@ def _compile_for_ipus() -> None:
     compile._softipu_stock = stock  # type: ignore[attr-defined]
     for module in (xla, tf.xla.experimental, tf.compat.v1.xla.experimental):
         module.compile = compile
+
+
+def _run_compiled_functions_on_all_replicas() -> None:
+    """A function compiled for an IPU device, and called there, is a program for all its IPUs."""
+    stock = polymorphic_function.Function.__call__
+    if hasattr(stock, "_softipu_stock"):
+        return
+
+    @functools.wraps(stock)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._jit_compile:
+            return stock(self, *args, **kwargs)
+        if replicas.total() > 1:  # part of a program, which XLA can't compile
+            return stock(_without_xla(self), *args, **kwargs)
+        if not _replicated_here():
+            return stock(self, *args, **kwargs)
+        run = import_module("tensorflow.python.ipu._run")
+        return run.run_replicated(self, args, kwargs)
+
+    __call__._softipu_stock = stock  # type: ignore[attr-defined]
+    polymorphic_function.Function.__call__ = __call__
+
+
+_clones: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _without_xla(function: Any) -> Any:
+    if function not in _clones:
+        clone = _clones[function] = function._clone(None)
+        clone._jit_compile = None
+    return _clones[function]
+
+
+def _replicated_here() -> bool:
+    if not tf.executing_eagerly() or replicas.tracing() is not None:
+        return False
+    _, is_ipu, ordinal = device_util.current().partition("device:IPU:")
+    if not is_ipu or not system.configured(int(ordinal)):
+        return False
+    return system.ipus(int(ordinal)) * system.instance()[1] > 1

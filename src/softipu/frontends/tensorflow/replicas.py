@@ -1,10 +1,11 @@
-"""Data-parallel replicas of a traced function, in one process.
+"""Data-parallel replicas of a traced function, in one process or in all instances of a program.
 
 A function is traced once. To run it N times side by side it is called N times in one outer graph,
 each call with its own stand-ins for what the function captured: the variables that it writes, its
 outfeeds, its replica number. Collectives are queues between the calls, captured like all else;
 queues are FIFO, so that loops need no further coordination, and each replica adds in the same
-order, so that all get the same bits.
+order, so that all get the same bits. Between instances the first replica of each speaks for its
+neighbours, who wait in a queue for what it learns.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import auto_control_deps_utils, func_graph
 from tensorflow.python.framework import ops as framework_ops
-from tensorflow.python.ops import handle_data_util
+from tensorflow.python.ops import handle_data_util, resource_variable_ops
+
+from . import between_instances, system
 
 _numbers = itertools.count()
 
@@ -36,11 +39,25 @@ class Tracing:
     #: id of a captured tensor -> its stand-ins, by replica (the tensors are kept alive here).
     stand_ins: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     index: Any = None
+    #: What all that goes to other instances pretends to write, see `spoken_for`.
+    order: Any = None
+    #: Which instance this is, and of how many, once the function depends on it.
+    place: tuple[int, int] | None = None
 
     def replicas(self) -> int:
         if not isinstance(self.count, int):
             self.count = self.count()
         return self.count
+
+    def instance(self) -> tuple[int, int]:
+        if self.place is None:
+            self.place = system.instance()
+        return self.place
+
+    def suits(self, count: int) -> bool:
+        """Whether what was traced is right for `count` replicas in the instance that this is."""
+        asked = isinstance(self.count, int) and self.count != count
+        return not asked and self.place in (None, system.instance())
 
 
 _state = threading.local()
@@ -64,9 +81,20 @@ def trace(count: int | Callable[[], int]) -> Iterator[Tracing]:
 
 
 def count() -> int:
-    """How many replicas run the code that is being traced."""
+    """How many replicas run the code that is being traced in this process."""
     current = tracing()
     return current.replicas() if current is not None else 1
+
+
+def instances() -> int:
+    """How many processes run the code that is being traced."""
+    current = tracing()
+    return current.instance()[1] if current is not None else 1
+
+
+def total() -> int:
+    """How many replicas run the code that is being traced in all instances."""
+    return count() * instances()
 
 
 def per_replica(tensors: Sequence[Any]) -> Any:
@@ -81,7 +109,15 @@ def per_replica(tensors: Sequence[Any]) -> Any:
 
 
 def replica_index() -> tf.Tensor:
-    """The number of the replica that runs this, from 0."""
+    """The number of the replica that runs this among all, from 0."""
+    current = tracing()
+    if current is None or current.instance()[1] == 1:
+        return local_index()
+    return current.instance()[0] * count() + local_index()
+
+
+def local_index() -> tf.Tensor:
+    """The number of the replica that runs this among those of this process, from 0."""
     current = tracing()
     if current is None or current.replicas() == 1:
         return tf.constant(0, tf.int32)
@@ -98,8 +134,7 @@ def _numbers_to(replicas: int) -> list[Any]:
         if not tf.executing_eagerly():
             return [tf.constant(r, tf.int32) for r in range(replicas)]
         _kept_numbers.extend(
-            tf.Variable(r, trainable=False, dtype=tf.int32)
-            for r in range(len(_kept_numbers), replicas)
+            own_variable(tf.constant(r, tf.int32)) for r in range(len(_kept_numbers), replicas)
         )
         return [number.handle for number in _kept_numbers[:replicas]]
 
@@ -119,7 +154,94 @@ def make_queue(dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> tf.Tensor:
 
 
 def exchange(value: tf.Tensor) -> list[tf.Tensor]:
-    """The value of each replica, in order, in every replica."""
+    """The value of each replica of all instances, in order, in every replica."""
+    if instances() == 1:
+        return exchange_here(value)
+    value = tf.convert_to_tensor(value)
+    shape, name = [instances(), count(), *value.shape], tf.get_current_name_scope()
+
+    def gather(here: list[tf.Tensor]) -> tf.Tensor:
+        return between_instances.in_program("gather", tf.stack(here), name, shape=shape)
+
+    gathered = spoken_for(value, gather, tf.TensorShape(shape))
+    joined = tf.reshape(gathered, tf.concat([[-1], tf.shape(gathered)[2:]], 0))
+    joined.set_shape([total(), *value.shape])
+    return tf.unstack(joined, num=total())
+
+
+def reduced(
+    kind: str, value: tf.Tensor, combine: Callable[[list[tf.Tensor]], tf.Tensor]
+) -> tf.Tensor:
+    """The values of all replicas reduced to one: here by `combine`, then between the instances."""
+    if instances() == 1:
+        return combine(exchange_here(value))
+    name = tf.get_current_name_scope()
+
+    def between(here: list[tf.Tensor]) -> tf.Tensor:
+        return between_instances.in_program(kind, combine(here), name)
+
+    value = tf.convert_to_tensor(value)
+    return spoken_for(value, between, value.shape)
+
+
+def spoken_for(
+    value: tf.Tensor, speak: Callable[[list[tf.Tensor]], tf.Tensor], shape: tf.TensorShape
+) -> tf.Tensor:
+    """`speak` of the values of all replicas here; the first replica does it for all of them.
+
+    Instances must speak in the same order. TensorFlow keeps the order of what writes to the same
+    variable, however nested, so everything that speaks writes to one.
+    """
+    replicas = count()
+    written = _order_of_speaking()
+    if replicas == 1:
+
+        @tf.function(autograph=False)
+        def alone(value: tf.Tensor) -> tf.Tensor:
+            tf.raw_ops.AssignVariableOp(resource=written, value=0)
+            return speak([value])
+
+        return alone(value)
+    given = [make_queue([value.dtype], [value.shape]) for _ in range(replicas)]
+    learned = [make_queue([value.dtype], [shape]) for _ in range(replicas)]
+
+    def for_all() -> tf.Tensor:
+        tf.raw_ops.AssignVariableOp(resource=written, value=0)
+        here = [_taken(queue, value.dtype, value.shape) for queue in given]
+        result = speak(here)
+        sent = [tf.raw_ops.QueueEnqueueV2(handle=q, components=[result]) for q in learned]
+        with tf.control_dependencies([op for op in sent if op is not None]):
+            return tf.constant(0)
+
+    sent = tf.raw_ops.QueueEnqueueV2(handle=per_replica(given), components=[value])
+    with tf.control_dependencies([sent] if sent is not None else []):
+        spoken = tf.cond(tf.equal(local_index(), 0), for_all, lambda: tf.constant(0))
+    with tf.control_dependencies([spoken]):
+        return _taken(per_replica(learned), value.dtype, shape)
+
+
+def _order_of_speaking() -> Any:
+    current = tracing()
+    assert current is not None  # else there are no instances
+    if current.order is None:
+        with tf.init_scope():
+            name = f"softipu_order_{next(_numbers)}_{id(_state)}"
+            handles = [
+                tf.raw_ops.VarHandleOp(dtype=tf.int32, shape=[], shared_name=f"{name}_{r}")
+                for r in range(current.replicas())
+            ]
+        current.order = per_replica(handles)
+    return current.order
+
+
+def _taken(queue: Any, dtype: tf.DType, shape: Any) -> tf.Tensor:
+    tensor = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[dtype])[0]
+    tensor.set_shape(shape)
+    return tensor
+
+
+def exchange_here(value: tf.Tensor) -> list[tf.Tensor]:
+    """The value of each replica of this process, in order, in every one of them."""
     value = tf.convert_to_tensor(value)
     replicas = count()
     if replicas == 1:
@@ -179,7 +301,7 @@ def shared_feed(take: Callable[[], Any], spec: Any) -> Any:
         with tf.control_dependencies(done):
             return tf.constant(0)
 
-    handed = tf.cond(tf.equal(replica_index(), 0), hand_out, lambda: tf.constant(0))
+    handed = tf.cond(tf.equal(local_index(), 0), hand_out, lambda: tf.constant(0))
     with tf.control_dependencies([handed]):
         flat = tf.raw_ops.QueueDequeueV2(handle=per_replica(queues), component_types=types)
     for tensor, shape in zip(flat, shapes, strict=True):
@@ -317,8 +439,13 @@ def _variable_kind(handle: Any) -> tuple[Any, Any] | None:
     return tf.as_dtype(known.dtype), tf.TensorShape(known.shape)
 
 
+def own_variable(initial: Any) -> Any:
+    """A variable that no strategy gets to see: theirs are broadcast, mirrored and reduced."""
+    return resource_variable_ops.ResourceVariable(initial, trainable=False)
+
+
 def _scratch(initial: Any) -> Any:
     """A variable that is ours alone; in graphs no collection knows it, and it is written first."""
     if tf.executing_eagerly():
-        return tf.Variable(initial, trainable=False)
+        return own_variable(initial)
     return tf.compat.v1.Variable(initial, trainable=False, collections=[], use_resource=True)

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -56,13 +56,14 @@ def runs_on(graph: Any, ordinal: int) -> None:
 
 
 @contextlib.contextmanager
-def on_ipus(ordinals: Iterable[int], bytes_in: int = 0, bytes_out: int = 0) -> Iterator[None]:
+def on_ipus(ordinals: Collection[int], bytes_in: int = 0, bytes_out: int = 0) -> Iterator[None]:
     """The devices are held; the time, and bytes from and to the host, count in their telemetry."""
     for ordinal in ordinals:
         system.attach(ordinal)
     start = time.perf_counter()
     try:
-        yield
+        with system.program() if ordinals else contextlib.nullcontext():
+            yield
     finally:
         for ordinal in ordinals:
             system.account(time.perf_counter() - start, bytes_in, bytes_out, ordinal)

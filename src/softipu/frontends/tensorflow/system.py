@@ -7,8 +7,10 @@ TensorFlow device (/device:IPU:n) of it holds a lease on virtual IPUs of its own
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from tensorflow.python.framework import errors_impl as tf_errors
@@ -126,6 +128,7 @@ class _State:
 
 _state = _State()
 _lock = threading.RLock()
+_running = 0
 
 
 def configure(options: Any, *, reset: bool = True) -> None:
@@ -228,6 +231,32 @@ def ipus(ordinal: int = 0) -> int:
     """How many IPUs a TensorFlow device has; one that is not configured has one."""
     device = _state.devices.get(ordinal)
     return 1 if device is None else device.ipus
+
+
+def instance() -> tuple[int, int]:
+    """Which of the processes that run programs together this one is, and how many there are."""
+    if _state.options is None or _state.options.multi_replica_process_count == 0:
+        return 0, 1
+    options = _state.options
+    return int(options.multi_replica_process_index), int(options.multi_replica_process_count)
+
+
+@contextlib.contextmanager
+def program() -> Iterator[None]:
+    """Around a program that runs on IPUs."""
+    global _running
+    with _lock:
+        _running += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _running -= 1
+
+
+def running() -> bool:
+    """Whether a program runs on IPUs at the moment."""
+    return _running > 0
 
 
 def replicas_for(ipus_per_replica: int, ordinal: int = 0) -> int:

@@ -129,14 +129,15 @@ class _Runs:
 
     def __init__(self, fn: Any) -> None:
         self._python_function = weakref.ref(fn)
-        self._functions: dict[int, Any] = {}
+        self._functions: dict[Any, Any] = {}
         self._shards = 1
         self._replicated: dict[int, tuple[Any, replicas.Replicated]] = {}
 
     def __call__(self, args: Any, kwargs: Any, ordinal: int, ipus: int | None) -> Any:
         self._shards = max(self._shards, ipus or 1)
         if replica_count(self._shards, ordinal) == 1 == system.ipus(ordinal):
-            with observed_shards(ordinal):
+            alone = system.instance()[1] == 1
+            with observed_shards(ordinal), contextlib.nullcontext() if alone else replicas.trace(1):
                 return self._function(1)(*args, **kwargs)
         count, traced = self._traced(args, kwargs, ordinal)
         function = self._function(count)
@@ -157,12 +158,13 @@ class _Runs:
 
     def _function(self, count: int) -> Any:
         """The function for `count` replicas; XLA compiles no queues, so it is without XLA."""
-        if count not in self._functions:
+        key = count, system.instance()
+        if key not in self._functions:
             original = self._python_function()
             assert original is not None  # it is being called
-            function = self._functions[count] = original._clone(None)
+            function = self._functions[key] = original._clone(None)
             function._jit_compile = None
-        return self._functions[count]
+        return self._functions[key]
 
     def _traced(self, args: Any, kwargs: Any, ordinal: int) -> tuple[int, Any]:
         """Traced again where the first trace shows that a replica needs more IPUs."""

@@ -164,7 +164,7 @@ class _Compiled:
 
     def _adapt(self, count: int) -> None:
         """Makes `_values` those of a program with `count` replicas."""
-        if isinstance(self._tracing.count, int) and self._tracing.count != count:
+        if not self._tracing.suits(count):
             with self._variables.handed_out():
                 self._trace()
         if self._count != count:
@@ -180,7 +180,7 @@ class _Compiled:
 
     def _settle(self) -> None:
         count = _run.replica_count(self._shards, self._ordinal())
-        if count != self._count:
+        if count != self._count or not self._tracing.suits(count):
             with self._graph.as_default(), tf.device(self._device):
                 self._adapt(count)
         self._seen.settled(count)

@@ -69,6 +69,9 @@ class IPUStrategyV1(distribute_lib.StrategyV1, keras_extensions.KerasExtensions)
 class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
     """Where variables are made, how functions are called, what reductions mean."""
 
+    #: Whether the values of variables are known without asking other instances.
+    _sole_instance = True
+
     def __init__(self, container: Any, ipu_device: str, cpu_device: str) -> None:
         super().__init__(container)
         self._ipu_device = ipu_device
@@ -119,7 +122,7 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
     def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> Any:
         """Many small gradients travel as one message for each type."""
         values = [value for value, _ in pairs]
-        if replicas.count() == 1:
+        if replicas.total() == 1:
             return values
         return replicas.in_one_message(
             values, lambda value: self._reduce_to(reduce_op, value, None, options)

@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.compiler.xla import xla
 
+from softipu.frontends.tensorflow import descriptions
+
 _state = threading.local()
 
 
@@ -40,6 +42,10 @@ def _loop(
     _check_arguments("body", body, start, infeed_queue)
     _check_arguments("condition", condition, start, None, infeed_queue)
     step = _Step(body, [x.dtype for x in start], infeed_queue, iterations)
+    asked = descriptions.current()
+    if asked is not None and asked.enters(iterations):
+        with asked.inside():
+            return _described(step(*(start or [tf.constant(0)])), bool(start))
     # A loop without variables gets one, to which the operations of its body are tied.
     variables = start or [tf.constant(0)]
     outputs = tf.compat.v1.while_loop(
@@ -54,6 +60,14 @@ def _loop(
     outputs = _convert_to_list(outputs)
     if not start:
         return None if tf.executing_eagerly() else outputs[0].op
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _described(outputs: Any, has_variables: bool) -> Any:
+    """One turn stands for the loop; its number of turns is known already."""
+    outputs = _convert_to_list(outputs)
+    if not has_variables:
+        return outputs[0].op
     return outputs[0] if len(outputs) == 1 else outputs
 
 

@@ -53,9 +53,9 @@ __all__ = [
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
-    """How many IPUs a TensorFlow device such as "/device:IPU:0" has."""
-    del device  # one host only
-    return system.ipus(_ordinal(ipu_device))
+    """How many IPUs a TensorFlow device such as "/device:IPU:0" has, in all instances together."""
+    del device  # each instance knows its own
+    return system.ipus(_ordinal(ipu_device)) * system.instance()[1]
 
 
 def _ordinal(ipu_device: str) -> int:

@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from .replica_groups import REDUCTIONS, group_size, group_values
+from .replica_groups import group_size
+from .replica_groups import reduced as reduced_over_group
 
 
 def cross_replica_sum(
@@ -34,7 +35,7 @@ def _reduced(op: str, x: Any, replica_group_size: int | None, name: str) -> Any:
 
     @tf.custom_gradient
     def reduced(value: Any) -> Any:
-        result = tf.identity(REDUCTIONS[op](group_values(value, size)))
+        result = tf.identity(reduced_over_group(op, value, size))
         # Each replica's value is in the result of all, so that its gradient is reduced the same.
         return result, lambda gradient: _reduced(op, gradient, replica_group_size, name + "_grad")
 

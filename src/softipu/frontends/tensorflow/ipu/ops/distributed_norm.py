@@ -17,7 +17,7 @@ from .cross_replica_ops import cross_replica_mean
 def group_size() -> int:
     """How many replicas share statistics in what is being traced."""
     config = system.config()
-    if config is None or replicas.count() == 1:
+    if config is None or replicas.total() == 1:
         return 1
     return int(config.norms.experimental.distributed_batch_norm_replica_group_size)
 

@@ -57,8 +57,8 @@ class HostEmbeddingOptimizerSpec:
         return trained_rows(tf.convert_to_tensor(stand_in))
 
     def _subtract(self, table: Any, indices: tf.Tensor, step: tf.Tensor) -> Any:
-        indices = tf.concat(replicas.exchange(indices), 0)
-        step = tf.concat(replicas.exchange(step), 0)
+        indices = tf.concat(replicas.exchange_here(indices), 0)
+        step = tf.concat(replicas.exchange_here(step), 0)
         return _scatter_sub(table, indices, step)
 
     def create_register_instruction(

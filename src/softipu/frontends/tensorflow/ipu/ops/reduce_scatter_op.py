@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from . import all_to_all_op
-from .replica_groups import LOCAL, REDUCTIONS, check_operator, group_values, index_in_group
+from .replica_groups import LOCAL, REDUCTIONS, check_operator, index_in_group, reduced
 
 #: Operators whose gradient is a copy of the parts, and what each part counts in a group of k.
 _LINEAR: dict[str, Callable[[int], float]] = {
@@ -48,7 +48,7 @@ def _part(x: Any, size: int, op: str) -> Any:
             parts = tf.reshape(all_to_all_op.all_gather(upstream, size), [-1])
             return parts[: tf.size(value)] * tf.cast(_LINEAR[op](size), upstream.dtype)
 
-        return _own(REDUCTIONS[op](group_values(value, size)), size), gradient
+        return _own(reduced(op, value, size), size), gradient
 
     return part(x)
 

@@ -48,11 +48,11 @@ def check_operator(op: str, known: tuple[str, ...]) -> None:
 
 def group_size(size: int | None) -> int:
     """The number of replicas in each group; all of them where it is left open."""
-    return int(size) if size else replicas.count()
+    return int(size) if size else replicas.total()
 
 
 def index_in_group(size: int) -> Any:
-    if size == 1 or replicas.count() == 1:
+    if size == 1 or replicas.total() == 1:
         return tf.constant(0, tf.int32)
     return replicas.replica_index() % size
 
@@ -62,7 +62,7 @@ def group_values(x: Any, size: int) -> list[Any]:
     x = tf.convert_to_tensor(x)
     if size == 1:
         return [x]
-    everywhere = replicas.count()
+    everywhere = replicas.total()
     if size < 1 or everywhere % size:
         return _no_such_group(x, size, everywhere)
     values = replicas.exchange(x)
@@ -70,6 +70,29 @@ def group_values(x: Any, size: int) -> list[Any]:
         return values
     groups = tf.reshape(tf.stack(values), [everywhere // size, size, *_shape(x)])
     return tf.unstack(groups[replicas.replica_index() // size], num=size)
+
+
+#: Collective operator -> how instances reduce what each has reduced by REDUCTIONS.
+_BETWEEN_INSTANCES = {
+    "COLLECTIVE_OP_ADD": "sum",
+    "COLLECTIVE_OP_SQUARE_ADD": "sum",
+    "COLLECTIVE_OP_MUL": "product",
+    "COLLECTIVE_OP_MIN": "min",
+    "COLLECTIVE_OP_MAX": "max",
+    "COLLECTIVE_OP_LOGICAL_AND": "min",
+    "COLLECTIVE_OP_LOGICAL_OR": "max",
+}
+
+
+def reduced(op: str, x: Any, size: int) -> Any:
+    """The values of the own group of replicas, reduced."""
+    x = tf.convert_to_tensor(x)
+    instances = replicas.instances()
+    if size != replicas.total() or instances == 1:
+        return REDUCTIONS[op](group_values(x, size))
+    if op == "COLLECTIVE_OP_MEAN":
+        return replicas.reduced("sum", x / size, _sum)
+    return replicas.reduced(_BETWEEN_INSTANCES[op], x, REDUCTIONS[op])
 
 
 def _no_such_group(x: Any, size: int, everywhere: int) -> list[Any]:

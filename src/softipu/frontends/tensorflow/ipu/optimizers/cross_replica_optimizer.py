@@ -18,14 +18,14 @@ def apply_cross_replica_op_single(grad: Any, var: Any) -> tuple[Any, Any]:
 def apply_cross_replica_op(grads_and_vars: Any) -> list[tuple[Any, Any]]:
     """Each gradient as its mean over the replicas."""
     pairs = list(grads_and_vars)
-    if replicas.count() == 1:
+    if replicas.total() == 1:
         return pairs
     means = iter(replicas.in_one_message([g for g, _ in pairs if g is not None], _mean))
     return [(grad if grad is None else next(means), var) for grad, var in pairs]
 
 
 def _mean(values: tf.Tensor) -> tf.Tensor:
-    return tf.add_n(replicas.exchange(values)) / tf.cast(replicas.count(), values.dtype)
+    return replicas.reduced("sum", values, tf.add_n) / tf.cast(replicas.total(), values.dtype)
 
 
 class CrossReplicaOptimizer(IpuOptimizer):

@@ -14,6 +14,8 @@ import tensorflow as tf
 from tensorflow.python.ipu import gradient_accumulation as ga
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 
+from softipu.frontends.tensorflow import replicas
+
 _CAPTURED = "captured_grads"
 
 
@@ -44,7 +46,7 @@ class Accumulator:
         self._totals: dict[Hashable, Any] = {}
         self._arguments: dict[str, Any] = {}
         with tf.init_scope():
-            self._done = tf.Variable(0, trainable=False, dtype=tf.int32)
+            self._done = replicas.own_variable(tf.constant(0))
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
@@ -79,7 +81,7 @@ class Accumulator:
     def _total(self, key: Hashable, shape: Any, dtype: tf.DType) -> Any:
         if key not in self._totals:
             with tf.init_scope():
-                self._totals[key] = tf.Variable(tf.zeros(shape, dtype), trainable=False)
+                self._totals[key] = replicas.own_variable(tf.zeros(shape, dtype))
         return self._totals[key]
 
     def update(self) -> None:

@@ -63,7 +63,7 @@ class Execution:
             self._built = (iterator.element_spec, self._build(iterator))
         if system.pre_compiling():
             return self._zeros()
-        steps = int(self._model._steps_per_execution)
+        steps = int(self._model._steps_per_execution.numpy())
         moved = steps * self._replicas
         bytes_in, bytes_out = self._bytes_per_step
         ordinal = self._model.distribute_strategy._device_ordinal
@@ -80,6 +80,8 @@ class Execution:
             self._bytes_per_step = _bytes(iterator.element_spec), _bytes(self._step_outputs)
             run = self._traced(iterator.element_spec, step)
         if self._replicas == 1:
+            if current.instance()[1] > 1:  # XLA can't compile what goes to other instances
+                return lambda it, steps: run(it)
             return self._faster_of(run, iterator.element_spec, step)
         structure = run.structured_outputs
         runs = replicas.Replicated(run, current, self._replicas)
@@ -94,7 +96,7 @@ class Execution:
 
     def _zeros(self) -> Any:
         """What a program that is only compiled gives back: nothing runs, no data is read."""
-        leading = [int(self._model._steps_per_execution)] if self._every_step else []
+        leading = [int(self._model._steps_per_execution.numpy())] if self._every_step else []
 
         def zeros(output: tf.Tensor) -> tf.Tensor:
             made = tf.zeros([*leading, *output.shape], output.dtype)

@@ -16,6 +16,8 @@ from tf_keras.src.engine import data_adapter as keras_data
 from tf_keras.src.engine import training as training_module
 from tf_keras.src.saving.legacy.saved_model import utils as saving
 
+from softipu.frontends.tensorflow import system
+
 from ..delegation import KerasExtension
 from . import _pipelining_options, checks, polling, training_steps
 from .accumulation import Accumulator
@@ -130,7 +132,7 @@ class KerasExtensionBase(KerasExtension):
         device = self.distribute_strategy.extended.non_slot_devices(None)
         if tf.DeviceSpec.from_string(device).device_type != "IPU":
             raise ValueError(f"{type(self).__name__} can only be used on an IPU device.")
-        return int(ipu_utils.get_num_of_ipus_in_device(device))
+        return int(ipu_utils.get_num_of_ipus_in_device(device)) // system.instance()[1]
 
     @_untracked
     def _get_replication_factor(self) -> int:
@@ -373,7 +375,10 @@ class KerasExtensionBase(KerasExtension):
     def _validate_and_get_metrics_result_supported(self, *_args: Any) -> bool:
         if self._ipu_running is None:
             return False
-        return self._get_replication_factor() > 1 or self._metric_dtype() is not None
+        # The logs of several instances are those of all of them; Keras would have to ask around.
+        shared = not self.distribute_strategy.extended._sole_instance
+        several = shared or self._get_replication_factor() > 1
+        return several or self._metric_dtype() is not None
 
     def _validate_and_get_metrics_result_delegate(self, logs: Any) -> Any:
         """The model's own metrics are those of one replica; the logs are reduced as asked."""

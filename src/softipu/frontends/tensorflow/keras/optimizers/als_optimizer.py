@@ -243,7 +243,7 @@ class ALSOptimizer(_OptimizerV2Wrapper):
         due = self._is_due(settings)
         old = tf.convert_to_tensor(self._lsf)
         # Replicas see different gradients and must agree on one factor.
-        hist = tf.add_n(replicas.exchange(tf.convert_to_tensor(self._hist)))
+        hist = replicas.reduced("sum", tf.convert_to_tensor(self._hist), tf.add_n)
         new = tf.where(due, _next_factor(old, hist, settings), old)
         previous = tf.where(tf.equal(new, old), self._prev_lsf, old)
         with in_order([new, previous]):

@@ -12,7 +12,7 @@ from softipu.frontends.tensorflow import replicas
 def ipu_replication_normalise(input: Any, name: str | None = None) -> tf.Tensor:
     """Divided by the number of replicas."""
     value = tf.convert_to_tensor(input)
-    return tf.divide(value, tf.cast(replicas.count(), value.dtype), name=name)
+    return tf.divide(value, tf.cast(replicas.total(), value.dtype), name=name)
 
 
 def gradient_accumulator_add_with_scale(

@@ -1,0 +1,76 @@
+"""Functions that are traced to be described, not to be run: their loops, infeeds and outfeeds.
+
+Inside a description the outermost loop is traced for one turn, elements of infeeds are stand-ins,
+and what goes to outfeeds is kept as results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+_state = threading.local()
+
+
+@dataclass
+class Description:
+    """What a function has asked of the machine around it."""
+
+    #: Turns of its outermost loop.
+    iterations: int = 1
+    #: What it takes from infeeds in one turn.
+    specs: list[tf.TensorSpec] = field(default_factory=list)
+    #: Stand-ins for that; without any, the function is traced only to learn the specs.
+    elements: list[tf.Tensor] = field(default_factory=list)
+    #: What it sends to outfeeds in one turn.
+    sent: list[tf.Tensor] = field(default_factory=list)
+    _taken: int = 0
+    _depth: int = 0
+
+    def enters(self, iterations: int | None) -> bool:
+        """Whether a loop is the outermost, so that its turns are those of the program."""
+        if self._depth or iterations is None:
+            return False
+        self.iterations = iterations
+        return True
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def take(self, specs: list[tf.TensorSpec]) -> list[tf.Tensor]:
+        """The next element of an infeed."""
+        if self.elements:
+            begin = self._taken
+            self._taken += len(specs)
+            return self.elements[begin : self._taken]
+        self.specs += specs
+        return [tf.zeros(spec.shape, spec.dtype) for spec in specs]
+
+    def send(self, tensors: list[tf.Tensor]) -> tf.Operation:
+        self.sent += tensors
+        return tf.group(*tensors)
+
+
+def current() -> Description | None:
+    """The description that the code which is being traced belongs to."""
+    found: Description | None = getattr(_state, "description", None)
+    return found
+
+
+@contextlib.contextmanager
+def describe(description: Description) -> Iterator[Description]:
+    before = current()
+    _state.description = description
+    try:
+        yield description
+    finally:
+        _state.description = before

@@ -1,0 +1,277 @@
+"""Loops and conditions of HLO: bodies as graphs of their own, and how often they run.
+
+The number of turns is known where a counter goes from a known start, by a known step, to a known
+limit. A loop that ends by other means becomes an op without a cost of its own, which is listed.
+"""
+
+from __future__ import annotations
+
+import math
+
+from softipu.graph import Graph, Role
+
+from .neutral_context import Number, Repeated, Translation, Value, Widened, leaves, spec_of
+from .neutral_hlo import Computation, Instruction, split
+from .neutral_layers import translate_unit
+from .neutral_ops import HANDLERS
+from .neutral_units import units_of
+
+_TURNED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def walk(t: Translation, computation: Computation, skip: frozenset[str] = frozenset()) -> None:
+    """Translates all units of a computation whose parameters have values already."""
+    units = units_of(t.module, computation)
+    for unit in units:
+        for instruction in unit.instructions:
+            t.instructions[instruction.name] = instruction
+            for operand in instruction.operands:
+                t.users[operand].append(instruction.name)
+    t.roots = {computation.root}
+    for unit in units:
+        if unit.first.opcode != "parameter" and unit.first.name not in skip:
+            translate_unit(t, unit)
+
+
+# --- loops --------------------------------------------------------------------------------------
+
+
+def _loop(t: Translation, i: Instruction) -> Value:
+    carried = t.value(i.operands[0])
+    assert isinstance(carried, list), f"{i.name} carries {carried!r}"
+    count = trip_count(t, i, carried)
+    if count is None:
+        return t.unsupported(_flat(t, i, carried))
+    body = t.module.computations[i.called("body")]
+    fixed = _invariant(body)
+    # What stays a number all the time is none of the loop's data.
+    kept = {n: v for n, v in enumerate(carried) if isinstance(v, Number) and n in fixed}
+    graph, outer = _body(t, i, body, carried, kept)
+    specs = [(graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs]
+    made = iter(t.op("loop", outer, specs, count=count, bodies=(graph,)))
+    return [
+        kept[n] if n in kept else (None if value is None else next(made))
+        for n, value in enumerate(carried)
+    ]
+
+
+def _flat(t: Translation, i: Instruction, carried: list[Value]) -> Instruction:
+    """The instruction with what it carries as operands, for those that have no body here."""
+    names = []
+    for position, value in enumerate(carried):
+        name = f"{i.name}/carried{position}"
+        t.values[name] = value
+        names.append(name)
+    return Instruction(**{**vars(i), "operands": tuple(names)})
+
+
+def _body(
+    t: Translation, i: Instruction, body: Computation, carried: list[Value], kept: dict[int, Number]
+) -> tuple[Graph, list[str]]:
+    (parameter,) = body.parameters()
+    inner = _inner(t, f"{i.name} body")
+    outer = []
+    given: list[Value] = []
+    for position, (value, shape) in enumerate(zip(carried, leaves(parameter.shape), strict=True)):
+        if position in kept:
+            given.append(kept[position])
+        elif value is None or not shape.dtype:
+            given.append(None)
+        else:
+            outer.append(t.tensor(value))
+            given.append(inner.build.tensor(f"carried{position}", *spec_of(shape), Role.INPUT))
+    inner.values[parameter.name] = given
+    walk(inner, body)
+    root = inner.values[body.root]
+    assert isinstance(root, list), f"{body.name} returns {root!r}"
+    inner.begin(units_of(t.module, body)[-1])
+    outputs = [
+        inner.tensor(value)
+        for position, value in enumerate(root)
+        if position not in kept and given[position] is not None
+    ]
+    _count_unknown(t, inner)
+    return inner.build.finish(outputs), outer
+
+
+def _inner(t: Translation, name: str) -> Translation:
+    return Translation(name, t.module, t.stage_of)
+
+
+def _count_unknown(t: Translation, inner: Translation) -> None:
+    for name, times in inner.unknown.items():
+        t.unknown[name] = t.unknown.get(name, 0) + times
+
+
+def _invariant(body: Computation) -> set[int]:
+    """Positions whose value the body hands on as it got it."""
+    known = body.by_name()
+    root = known[body.root]
+    (parameter,) = body.parameters()
+    return {
+        position
+        for position, name in enumerate(root.operands)
+        if _position(known, name, parameter.name) == position
+    }
+
+
+def _position(known: dict[str, Instruction], name: str, parameter: str) -> int | None:
+    """The part of the carried tuple that an instruction is."""
+    instruction = known[name]
+    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
+        instruction = known[instruction.operands[0]]
+    if instruction.opcode == "get-tuple-element" and instruction.operands[0] == parameter:
+        return int(instruction.attributes["index"])
+    return None
+
+
+def trip_count(t: Translation, i: Instruction, carried: list[Value]) -> int | None:
+    """How often the loop runs, or None where that is known only when it runs."""
+    condition = t.module.computations[i.called("condition")]
+    body = t.module.computations[i.called("body")]
+    known = _expanded(t, condition)
+    counts = [
+        count
+        for compare in _comparisons(known, condition.root)
+        if (count := _count(t, compare, known, condition, body, carried)) is not None
+    ]
+    return min(counts) if counts else None
+
+
+def _expanded(t: Translation, computation: Computation) -> dict[str, Instruction]:
+    units = units_of(t.module, computation)
+    return {i.name: i for unit in units for i in unit.instructions}
+
+
+def _comparisons(known: dict[str, Instruction], name: str) -> list[Instruction]:
+    """The comparison a condition ends in, or all that must hold at once."""
+    instruction = known[name]
+    if instruction.opcode in ("copy", "reshape", "bitcast", "convert"):
+        return _comparisons(known, instruction.operands[0])
+    if instruction.opcode == "and":
+        return [c for operand in instruction.operands for c in _comparisons(known, operand)]
+    return [instruction] if instruction.opcode == "compare" else []
+
+
+def _count(
+    t: Translation, compare: Instruction, known: dict[str, Instruction], condition: Computation,
+    body: Computation, carried: list[Value],
+) -> int | None:  # fmt: skip
+    direction = compare.attributes.get("direction", "")
+    left, right = (
+        _side(known, name, condition.parameters()[0].name, carried) for name in compare.operands
+    )
+    if left[0] is None and right[0] is not None:
+        left, right, direction = right, left, _TURNED.get(direction, "")
+    position, start = left
+    limit = right[1]
+    if position is None or start is None or limit is None:
+        return None
+    if right[0] is not None and right[0] not in _invariant(body):
+        return None
+    step = _step(t, body, position)
+    if not step:
+        return None
+    turns = (limit - start) / step
+    if direction in ("LE", "GE"):
+        return max(0, math.floor(turns) + 1)
+    if direction in ("LT", "GT", "NE"):
+        return max(0, math.ceil(turns))
+    return None
+
+
+def _side(
+    known: dict[str, Instruction], name: str, parameter: str, carried: list[Value]
+) -> tuple[int | None, float | None]:
+    """The carried position that a side of a comparison is, and the number it begins with."""
+    position = _position(known, name, parameter)
+    if position is not None:
+        value = carried[position]
+        return position, value.value if isinstance(value, Number) else None
+    instruction = known[name]
+    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
+        instruction = known[instruction.operands[0]]
+    if instruction.opcode == "constant":
+        try:
+            return None, float(instruction.literal)
+        except ValueError:
+            return None, None
+    return None, None
+
+
+def _step(t: Translation, body: Computation, position: int) -> float | None:
+    """By how much a turn of the loop moves a counter."""
+    known = _expanded(t, body)
+    (parameter,) = body.parameters()
+    instruction = known[known[body.root].operands[position]]
+    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
+        instruction = known[instruction.operands[0]]
+    if instruction.opcode not in ("add", "subtract"):
+        return None
+    sign = 1.0 if instruction.opcode == "add" else -1.0
+    left, right = instruction.operands
+    if _position(known, left, parameter.name) == position:
+        step = _side(known, right, parameter.name, [])[1] if _is_constant(known, right) else None
+        return None if step is None else sign * step
+    if instruction.opcode == "add" and _position(known, right, parameter.name) == position:
+        return _side(known, left, parameter.name, [])[1] if _is_constant(known, left) else None
+    return None
+
+
+def _is_constant(known: dict[str, Instruction], name: str) -> bool:
+    instruction = known[name]
+    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
+        instruction = known[instruction.operands[0]]
+    return instruction.opcode == "constant"
+
+
+# --- conditions ---------------------------------------------------------------------------------
+
+
+def _branch(t: Translation, i: Instruction) -> Value:
+    """One of several bodies; all are kept, and the dearest is what counts."""
+    if "branch_computations" in i.attributes:
+        names = [
+            name.lstrip("%") for name in split(i.attributes["branch_computations"].strip("{}"))
+        ]
+    else:
+        names = [i.called("true_computation"), i.called("false_computation")]
+    given = [t.value(name) for name in i.operands[1:]]
+    outer: list[str] = []
+    graphs = []
+    for name, value in zip(names, given, strict=True):
+        graph, inputs = _branch_body(t, i, t.module.computations[name], value)
+        graphs.append(graph)
+        outer += inputs
+    shapes = [shape for shape in leaves(i.shape) if shape.dtype]
+    made = iter(t.op("branch", outer, [spec_of(s) for s in shapes], bodies=tuple(graphs)))
+    values: list[Value] = [next(made) if s.dtype else None for s in leaves(i.shape)]
+    return values if i.shape.parts is not None else values[0]
+
+
+def _branch_body(
+    t: Translation, i: Instruction, body: Computation, value: Value
+) -> tuple[Graph, list[str]]:
+    inner = _inner(t, f"{i.name} {body.name}")
+    (parameter,) = body.parameters()
+    outer: list[str] = []
+
+    def bound(item: Value) -> Value:
+        if isinstance(item, str | Repeated | Widened):
+            name = t.tensor(item)
+            outer.append(name)
+            return inner.build.tensor(name, t.shape(name), t.dtype(name), Role.INPUT)
+        return item if not isinstance(item, list) else [bound(part) for part in item]
+
+    inner.values[parameter.name] = bound(value)
+    walk(inner, body)
+    inner.begin(units_of(t.module, body)[-1])
+    root = inner.values[body.root]
+    parts = root if isinstance(root, list) else [root]
+    outputs = [inner.tensor(part) for part in parts if part is not None]
+    _count_unknown(t, inner)
+    return inner.build.finish(outputs), outer
+
+
+HANDLERS["while"] = _loop
+HANDLERS["conditional"] = _branch

@@ -1,0 +1,201 @@
+"""Keras models, functions and loops on IPUs as what the machine model takes: a graph, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from softipu import arch
+from softipu import settings as environment
+from softipu.errors import ModelNotRun
+from softipu.graph import Graph, Schedule
+from softipu.machine.settings import Partials, PipelineSchedule, Settings
+
+from . import hlo, system
+from .descriptions import Description, describe
+from .neutral import graph_of_hlo
+
+_CHIPS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "c600"}
+
+
+# --- Keras --------------------------------------------------------------------------------------
+
+
+def of_model(model: Any, mode: str = "train") -> tuple[Graph, Settings]:
+    """The step that `fit` ("train"), `evaluate` ("test") or `predict` ("predict") repeats."""
+    for key, execution in getattr(model, "_ipu_functions", {}).items():
+        if key[0] == mode and execution.element_spec is not None:
+            break
+    else:
+        raise ModelNotRun(f"The model {model.name} has not run in mode {mode!r} on an IPU.")
+    flat = tf.nest.flatten(execution.element_spec)
+    stages = _stages_of(model)
+    accumulation = execution._micro_steps if mode == "train" else 1
+    steps = max(1, int(model._steps_per_execution) // accumulation)
+    mapping = _mapping(model, stages)
+    training = mode == "train"
+    schedule = Schedule(
+        micro_batch=_batch(flat), accumulation=accumulation, device_iterations=steps,
+        replicas=model._get_replication_factor(), stage_ipus=mapping,
+        recomputed_stages=_recomputed(model, len(mapping)) if training else frozenset(),
+    )  # fmt: skip
+    graph = graph_of_hlo(
+        hlo.of_model(model, mode), inputs=len(flat), name=model.name, schedule=schedule,
+        stage_of=_by_layer(stages),
+    )  # fmt: skip
+    return graph, settings_of(
+        pipeline=model._pipelining_kwargs if model._is_pipelined() else {},
+        every_output=mode == "predict",
+        prefetch=model._infeed_kwargs.get("prefetch_depth"),
+    )
+
+
+def _batch(flat: list[Any]) -> int:
+    return next((int(spec.shape[0]) for spec in flat if spec.shape.rank), 1)
+
+
+def _stages_of(model: Any) -> dict[str, int]:
+    """The stage of each layer by its name; of a nested model's layers too."""
+    if not model._is_pipelined():
+        return {}
+    found: dict[str, int] = {}
+    for stage, nodes in model._get_pipeline_post_order().stages.items():
+        for node in nodes:
+            found.setdefault(node.layer.name, stage)
+    return found
+
+
+def _by_layer(stages: dict[str, int]) -> Callable[[str], int | None]:
+    def stage_of(op_name: str) -> int | None:
+        if not stages:
+            return None
+        return next((stages[part] for part in op_name.split("/") if part in stages), None)
+
+    return stage_of
+
+
+def _mapping(model: Any, stages: dict[str, int]) -> tuple[int, ...]:
+    if not stages:
+        return (0,)
+    given = model._pipelining_device_mapping
+    return tuple(given) if given else tuple(range(max(stages.values()) + 1))
+
+
+def _recomputed(model: Any, stages: int) -> frozenset[int]:
+    """With `allow_recompute` stages run forwards again; the last has just done so."""
+    config = system.config()
+    if config is None or not config.allow_recompute:
+        return frozenset()
+    return frozenset(range(stages - 1)) if stages > 1 else frozenset((0,))
+
+
+# --- functions and loops ------------------------------------------------------------------------
+
+
+def of_function(
+    function: Callable[..., Any], *args: Any, replicas: int = 1, name: str | None = None
+) -> tuple[Graph, Settings]:
+    """One turn of a program of `ipu.loops` with infeeds and outfeeds, or one call of a function.
+
+    The outermost `repeat` becomes the number of device iterations; elements of infeeds become
+    inputs, what is sent to outfeeds becomes outputs.
+    """
+    python = getattr(function, "python_function", function)
+    given = [hlo._spec(value) for value in tf.nest.flatten(args)]
+    asked = Description()
+    with describe(asked):
+        _trace(python, args, given, asked)
+    text = hlo.of_function(_stand_alone(python, args, given, asked), *given, *asked.specs)
+    inputs = [*given, *asked.specs]
+    schedule = Schedule(
+        micro_batch=_batch(asked.specs or given), device_iterations=asked.iterations,
+        replicas=replicas,
+    )  # fmt: skip
+    called = name or str(getattr(python, "__name__", "function"))
+    graph = graph_of_hlo(text, inputs=len(inputs), name=called, schedule=schedule)
+    return graph, settings_of()
+
+
+def _trace(python: Any, args: Any, given: list[Any], asked: Description) -> None:
+    """Finds out which elements the function takes: it is traced, and the trace thrown away."""
+
+    def once(*flat: tf.Tensor) -> list[tf.Tensor]:
+        result = python(*tf.nest.pack_sequence_as(args, list(flat)))
+        return _tensors(result) + asked.sent
+
+    tf.function(once, autograph=False).get_concrete_function(*given)
+    asked.sent.clear()
+
+
+def _stand_alone(python: Any, args: Any, given: list[Any], asked: Description) -> Any:
+    def whole(*flat: tf.Tensor) -> list[tf.Tensor]:
+        again = Description(elements=list(flat[len(given) :]), specs=asked.specs)
+        with describe(again):
+            result = python(*tf.nest.pack_sequence_as(args, list(flat[: len(given)])))
+        return _tensors(result) + again.sent
+
+    return whole
+
+
+def _tensors(result: Any) -> list[tf.Tensor]:
+    flat = tf.nest.flatten(result, expand_composites=True)
+    return [item for item in flat if isinstance(item, tf.Tensor)]
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def settings_of(
+    *,
+    pipeline: Mapping[str, Any] | None = None,
+    every_output: bool = True,
+    prefetch: int | None = None,
+) -> Settings:
+    """The configuration of the IPU system as the machine model wants it."""
+    config = system.config()
+    wanted = arch.system(environment.get("SOFTIPU_SYSTEM"))
+    base = Settings(chip=wanted.chip.name)
+    options = pipeline or {}
+    if config is None:
+        return base
+    version = config.device_connection.version
+    convolutions = config.convolutions.poplar_options
+    matmuls = config.matmuls.poplar_options
+    given = matmuls.get("availableMemoryProportion", convolutions.get("availableMemoryProportion"))
+    order = str(getattr(options.get("pipeline_schedule"), "name", "Grouped")).lower()
+    return Settings(
+        chip=_CHIPS.get(version, base.chip),
+        available_memory_proportion=float(given) if given else base.proportion(0),
+        matmul_partials=_partials(matmuls), convolution_partials=_partials(convolutions),
+        pipeline_schedule=_schedule(order),
+        prefetch_depth=_prefetch(config, prefetch), io_tiles=config.io_tiles.num_io_tiles,
+        optimiser_state_off_chip=_is_on(options.get("offload_weight_update_variables")),
+        activations_off_chip=_is_on(options.get("offload_activations")),
+        weights_off_chip=_is_on(options.get("offload_weights")),
+        replicated_tensor_sharding=_is_on(options.get("replicated_optimizer_state_sharding")),
+        stochastic_rounding=config.floating_point_behaviour.esr.name != "OFF",
+        outputs_every_micro_batch=every_output,
+    )  # fmt: skip
+
+
+def _partials(options: Mapping[str, str]) -> Partials:
+    return "float16" if options.get("partialsType") == "half" else "float32"
+
+
+def _schedule(order: str) -> PipelineSchedule:
+    if order == "interleaved":
+        return "interleaved"
+    return "sequential" if order == "sequential" else "grouped"
+
+
+def _prefetch(config: Any, depth: int | None) -> int:
+    if not config.optimizations.prefetch_data_streams:
+        return 0
+    return 1 if depth is None else int(depth)
+
+
+def _is_on(option: Any) -> bool:
+    """Options with three states: True, False, or (None) left to the compiler, which leaves it."""
+    return getattr(option, "name", option) in (True, "ON", "THREESTATE_TRUE")
