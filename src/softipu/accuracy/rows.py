@@ -91,7 +91,9 @@ def _efficientnet(micro_batch: int, accumulation: int, *, half_partials: bool = 
     return Workload(
         "cnn", "bow", micro_batch, True, accumulation, 1, 8,
         {"name": "efficientnet-b4", "efficientnet_group_dim": 16, "efficientnet_expand_ratio": 4,
-         "norm_type": "group", "norm_num_groups": 4, "splits": ("features.4.0.block.2",)},
+         "norm_type": "group", "norm_num_groups": 4, "splits": ("features.4.0.block.2",),
+         # `add_1` and `add_3` of the configuration: residual sums of the second group of blocks.
+         "kept": ("features.2.1", "features.2.3")},
         (0.1,), half_partials, sharded_state=True, optimizer="rmsprop",
     )  # fmt: skip
 
@@ -128,7 +130,8 @@ def _answers(shape: str, batch: int, length: int, proportion: float, packing: fl
     return Workload(
         "answers", chip, batch, arguments={"shape": shape, "length": length,
                                              "packed": packing > 1},
-        proportion=(proportion,), packing=packing, iterations=1,
+        # PopRT's own default (compile_backend_ipu.py of ByteMLPerf): half partials.
+        proportion=(proportion,), half_partials=True, packing=packing, iterations=1,
     )  # fmt: skip
 
 
@@ -206,7 +209,7 @@ ROWS: tuple[Row, ...] = (
         "packs of 384 words hold 2 sequences, the most that the configuration allows"),
     Row("ResNet-50 inference, ByteMLPerf, batch 4", "ResNet", Workload(
         "cnn", "c600", 4, iterations=128, arguments={"name": "resnet50", "bytes": False},
-        io_tiles=64), 7062, f"{_BYTE}/resnet50-torch-fp32", "4 clients"),
+        half_partials=True, io_tiles=64), 7062, f"{_BYTE}/resnet50-torch-fp32", "4 clients"),
 )  # fmt: skip
 
 
