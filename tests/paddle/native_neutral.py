@@ -101,6 +101,17 @@ def test_batching_options_become_the_schedule():
     assert estimate(graph, settings).throughput > 0
 
 
+def test_states_are_off_the_chip_unless_the_strategy_says_otherwise():
+    """That is what Paddle's own strategy asks for, and it costs time."""
+    graph, settings = of_compiled(compiled(network, training=True))
+    assert settings.optimiser_state_off_chip
+    location = {"on_chip": 1, "use_replicated_tensor_sharding": 0}
+    _, kept = of_compiled(compiled(network, training=True, location_optimizer=location))
+    assert not kept.optimiser_state_off_chip
+    assert not kept.replicated_tensor_sharding
+    assert estimate(graph, kept).seconds < estimate(graph, settings).seconds
+
+
 def test_shards_become_stages_on_their_ipus():
     def sharded(x):
         with paddle.static.ipu_shard_guard(index=0, stage=0):

@@ -148,6 +148,9 @@ def of_paddle(network: str, training: bool) -> Any:
     paddle.static.Executor(paddle.CPUPlace()).run(start)
     strategy = paddle.static.IpuStrategy()
     strategy.set_graph_config(num_ipus=1, is_training=training, micro_batch_size=4)
+    # Paddle keeps optimiser states in streaming memory unless told otherwise.
+    on_chip = {"on_chip": 1, "use_replicated_tensor_sharding": 0}
+    strategy.set_options({"location_optimizer": on_chip})
     program = paddle.static.IpuCompiledProgram(main, ipu_strategy=strategy)
     return of_compiled(program.compile(feeds, [out.name]))
 
