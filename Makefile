@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: demo test lint bench docs plugin plugin-asan inference-asan docker-check clean
+.PHONY: demo test lint bench docs accuracy plugin plugin-asan inference-asan docker-check clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
@@ -62,6 +62,10 @@ docker-check:
 
 docs: $(STAMP)
 	$(BIN)/python -m softipu.tools.docs --write docs
+
+# Every published figure beside the machine model's prediction. Takes some minutes.
+accuracy: $(STAMP)
+	$(BIN)/python -m softipu.accuracy --write docs/accuracy.md
 
 clean:
 	rm -rf $(VENV) dist build .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -85,3 +85,41 @@ def _groups(
         tuple(names[id(p)] for p in group["params"] if id(p) in names)
         for group in optimizer.param_groups
     )
+
+
+def described_executor(executor: Any, inputs: tuple[Any, ...], chip: str) -> tuple[Graph, Settings]:
+    """The same of a model that `inferenceModel` or `trainingModel` made, compiled or not."""
+    options = executor._options
+    settings = settings_of(options, chip, executor._training)
+    name = name_of(executor._user_model)
+    if executor._executable is not None:
+        return neutral_graph(executor._executable.program, options, name), settings
+    program = captured_program(
+        executor._model, inputs, options, executor._training, executor._optimizer
+    )
+    return neutral_graph(program, options, name), settings
+
+
+def described_file(filename: str, chip: str) -> tuple[Graph, Settings]:
+    """The same of an exported executable. One that was saved without its model has no options
+    either: those that change results are known from its plan, the others have their defaults."""
+    from softipu import executable
+
+    from ._program_file import PRODUCER, restore
+
+    with executable.read(filename, producer=PRODUCER) as container:
+        container.verify()
+        compiled = restore(container.meta, container.blobs, container.blob)
+        meta = dict(container.meta)
+    plan = compiled.plan
+    if "options" in meta:
+        options = Options._fromState(meta["options"])
+    else:
+        options = Options()
+        options.deviceIterations(plan.batching.iterations)
+        options.replicationFactor(plan.batching.replicas)
+        options.Training.gradientAccumulation(plan.batching.accumulation)
+    training = plan.program.training
+    name = str(meta.get("model", {}).get("name", filename)) if "model" in meta else filename
+    graph = neutral_graph(plan.program, options, name)
+    return graph, settings_of(options, chip, training)

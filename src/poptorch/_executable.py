@@ -24,6 +24,7 @@ from ._errors import createPoptorchError
 from ._inputs import CompiledArguments
 from ._interrupts import held_back
 from ._logging import native
+from ._modelled import Modelled
 
 
 @dataclass
@@ -55,6 +56,8 @@ class Executable:
         self.attachment = attachment
         self.per_replica = per_replica
         self.synthetic = False
+        #: What a real IPU would do with it, once somebody asks.
+        self.modelled: Modelled | None = None
         #: How long the capture took; 0 for an executable from a file.
         self.capture_seconds = 0.0
         self._made_up: list[torch.Tensor] | None = None

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from softipu.errors import NoCycles
+from softipu.errors import SoftIPUError
+from softipu.machine import Estimate
 
 from . import _impl, _latency, _printing, _weights, optim, profiling
 from ._attachment import clock
@@ -27,6 +28,7 @@ from ._executor_options import own_options
 from ._inputs import Arguments, Signature, warn_about_dicts
 from ._loaded import LoadedModel
 from ._logging import logger, native
+from ._modelled import Modelled, chip_here
 from ._options_validate import _validateOptions
 from ._replicas import GroupedParameter
 from .enums import ConnectionType
@@ -299,12 +301,24 @@ class PoplarExecutor(ExecutableFiles):
                     hook()
             self._report(progress, 100)
         self._compile_seconds = clock() - start
+        self._ask_the_model()
         if self._options.connection_type != ConnectionType.Never.value:
             try:
                 self._attach()
             except BaseException:
                 self._executable = None
                 raise
+
+    def _ask_the_model(self) -> None:
+        """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
+        try:
+            modelled = self._modelled()
+            modelled.check()
+            kind = "training" if self._training else "inference"
+            modelled.report(self._options, kind)
+        except BaseException:
+            self._executable = None
+            raise
 
     def _report(self, progress: Callable[[int, int], None] | None, done: int) -> None:
         if progress is not None and self._options._show_compilation_progress_bar:
@@ -383,6 +397,8 @@ class PoplarExecutor(ExecutableFiles):
         finally:
             # Also after an exception: some of the call's steps may have been done by then.
             self._device_moved_on()
+        if self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
+            native.debug("Total number of IPU cycles: %d", self.cycleCount())
         self._anchors.update(zip(self._options.anchored_tensors, anchors, strict=True))
         return result
 
@@ -505,7 +521,7 @@ class PoplarExecutor(ExecutableFiles):
     # --- measuring ------------------------------------------------------------------------------
 
     def cycleCount(self) -> int:
-        """IPU cycles of the last call; raises until the machine model can tell them."""
+        """Cycles that a real IPU would take for a call, by the machine model."""
         if not self._options._Popart.options.get("instrumentWithHardwareCycleCounter"):
             raise createPoptorchError(
                 "Cycle count logging is disabled. Please set option logCycleCount to True to "
@@ -515,11 +531,28 @@ class PoplarExecutor(ExecutableFiles):
             raise createPoptorchError(
                 "Please run the model at least once before obtaining cycle count."
             )
-        raise failure(NoCycles, "cycleCount() has no cycles to report.")
+        return round(self._estimate().cycles.total)
+
+    def _estimate(self) -> Estimate:
+        """What a real IPU would do with the compiled model: made once, when first asked for."""
+        try:
+            return self._modelled().estimate()
+        except SoftIPUError as problem:
+            raise failure(type(problem), problem.what) from problem
+
+    def _modelled(self) -> Modelled:
+        executable = self._compiled()
+        if executable.modelled is None:
+            executable.modelled = Modelled(
+                executable.program, self._options, chip_here(), _weights.name_of(self._user_model)
+            )
+        return executable.modelled
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
-        """When the host saw inputs and outputs move in the last call, in seconds."""
-        return _latency.counters(self._executable)
+        """When inputs and outputs of the last call would move on a real IPU, in seconds: modelled,
+        from the moment at which the call began."""
+        ran = self._executable is not None and self._executable.times.end != 0.0
+        return _latency.modelled(self._executable, self._estimate() if ran else None)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
         """Shortest, longest and mean time from the first input asked for to the last one sent."""
@@ -536,6 +569,10 @@ class PoplarExecutor(ExecutableFiles):
     def getLatency(self) -> tuple[float, float, float]:
         """Shortest, longest and mean time of the round trip."""
         return _latency.between(self.getPerfCounters(), "input", "output_complete")
+
+    def _measured_latency(self) -> tuple[float, float, float]:
+        """The round trip of the last call on this machine."""
+        return _latency.between(_latency.measured(self._executable), "input", "output_complete")
 
 
 def _state_from(

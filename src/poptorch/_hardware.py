@@ -6,7 +6,7 @@ from softipu import arch, devices
 from softipu.errors import SoftIPUError
 
 #: The number PopTorch gives to a chip: Bow is a second-generation IPU, revision 21.
-_VERSIONS = {"mk1": 1, "mk2": 2, "c600": 21, "bow": 21}
+VERSIONS = {"mk1": 1, "mk2": 2, "c600": 21, "bow": 21}
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
@@ -23,4 +23,4 @@ def ipuHardwareVersion() -> int:
     """The generation of the IPUs: 1, 2 or 21."""
     partition = devices.active_partition()
     chip = arch.system(partition.system).chip
-    return _VERSIONS.get(str(getattr(chip, "name", chip)), -1)
+    return VERSIONS.get(str(getattr(chip, "name", chip)), -1)

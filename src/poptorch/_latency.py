@@ -1,15 +1,61 @@
-"""Performance counters and latencies of the last call, from the host's clock."""
+"""Performance counters and latencies of a call: as the machine model sees it, and as the host did.
+
+PopTorch's counters are about the IPU, so they are modelled; what this machine took is measured.
+"""
 
 from __future__ import annotations
 
+import math
+
+from softipu.machine import Estimate
+
+from ._capture import TensorSpec
 from ._executable import Executable
 
 Counters = dict[str, list[list[float]]]
 
 
-def counters(executable: Executable | None) -> Counters:
-    """One list per tensor, one time per micro-batch: all micro-batches of a call share its times,
-    because they are executed together."""
+def modelled(executable: Executable | None, estimate: Estimate | None) -> Counters:
+    """When a real IPU would have moved inputs and outputs, beginning when the last call did: one
+    list per tensor, one time per micro-batch."""
+    seen = measured(executable)
+    if executable is None or estimate is None or not seen["output"][0]:
+        return seen
+    start, batching = executable.times.start, executable.plan.batching
+    turns = batching.runs // batching.replicas
+    span = estimate.seconds / turns
+    host = min(estimate.cycles.host / estimate.clock_hz / turns, estimate.latency_seconds)
+    sent = sum(_bytes(spec) for spec in executable.program.inputs)
+    back = sum(_bytes(spec) for spec in executable.program.outputs)
+    into = host * sent / ((sent + back) or 1)
+    after = {
+        "input": 0.0, "input_complete": into, "output": estimate.latency_seconds - (host - into),
+        "output_complete": estimate.latency_seconds,
+    }  # fmt: skip
+    found: Counters = {}
+    for key, lists in seen.items():
+        found[key] = [
+            [start + _turn(i, len(times), turns, batching.replicas) * span + after[key]
+             for i in range(len(times))]
+            for times in lists
+        ]  # fmt: skip
+    return found
+
+
+def _turn(index: int, count: int, turns: int, replicas: int) -> int:
+    """The micro-batch of a replica that an event belongs to; fewer events are the last of each."""
+    of_replica = max(1, count // replicas)
+    step = turns // of_replica
+    return (index // replicas + 1) * max(1, step) - 1
+
+
+def _bytes(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * spec.dtype.itemsize
+
+
+def measured(executable: Executable | None) -> Counters:
+    """When this host saw them move: all micro-batches of a call share its times, because they are
+    executed together."""
     if executable is None or executable.times.end == 0.0:
         return {key: [[]] for key in ("input", "input_complete", "output", "output_complete")}
     times, plan = executable.times, executable.plan

@@ -65,7 +65,8 @@ def _bind_micro(t: Translation, program: Program) -> None:
 def _note_writes(t: Translation, graph: GraphModule) -> None:
     """Buffers that changed keep their new values for the next micro-batch."""
     for node in placeholders_of(graph):
-        before, now = t.bound.get(node), t.values.get(node)
+        before = t.bound.get(node)
+        now = t.read(node) if isinstance(before, str) else None
         if before == now or not isinstance(before, str) or not isinstance(now, str):
             continue
         if t.build.tensors[before].role is Role.STATE:
@@ -76,7 +77,7 @@ def _update(t: Translation, program: Program, gradients: Sequence[str]) -> None:
     """The optimiser's arithmetic; sums of gradients have the type that the optimiser asks for."""
     assert program.update is not None
     owners = {
-        spec.name: t.values[node]
+        spec.name: t.read(node)
         for node, spec in zip(placeholders_of(program.micro), program.parameters, strict=False)
         if node in t.values
     }
@@ -96,7 +97,7 @@ def _update(t: Translation, program: Program, gradients: Sequence[str]) -> None:
     _walk(t, program.update)
     t.place = None
     for node, old in before.items():
-        new = t.values[node]
+        new = t.read(node) if isinstance(old, str) else None
         if new == old or not isinstance(new, str) or not isinstance(old, str):
             continue
         if t.build.tensors[old].role in (Role.WEIGHT, Role.STATE):
@@ -134,6 +135,8 @@ def _walk(t: Translation, graph: GraphModule) -> None:
 
 
 def _translate(t: Translation, node: Node) -> None:
+    if (node.meta.get("softipu") or {}).get("recompute_checkpoint"):
+        t.noted.append(node)
     if node.target is operator.getitem:
         source, index = node.args
         held = t.values[source]  # type: ignore[index]
@@ -146,8 +149,6 @@ def _translate(t: Translation, node: Node) -> None:
     result: Value | list[Value] = list(made) if several else (made[0] if made else None)
     t.values[node] = result
     _write_back(t, node, made)
-    if (node.meta.get("softipu") or {}).get("recompute_checkpoint"):
-        t.checkpoints.update(name for name in made if name)
 
 
 def _handler(node: Node) -> Handler:

@@ -16,7 +16,7 @@ from torch.fx import Node
 from softipu.errors import EstimateShapesDynamic
 from softipu.graph import Builder, Phase, Role
 
-from ._capture.analyse import memory_of
+from ._capture.analyse import Memory, memory_of
 
 #: What an operator becomes: given the translation and the node, the names of its results.
 Handler = Callable[["Translation", Node], Sequence["str | None"]]
@@ -63,7 +63,6 @@ class Translation:
         self.values: dict[Node, Value | list[Value]] = {}
         #: What placeholders stood for before anything was written.
         self.bound: dict[Node, Value | list[Value]] = {}
-        self.checkpoints: set[str] = set()
         self.unknown: dict[str, int] = {}
         #: Results of a fused operator that its backward pass uses again, by the node.
         self.kept: dict[Node, str] = {}
@@ -74,6 +73,10 @@ class Translation:
         self.constants: Mapping[str, Any] = {}
         #: Phase and stage that override those of nodes, inside an update.
         self.place: tuple[Phase, int] | None = None
+        #: The last tensor that was written to a piece of memory.
+        self._written: dict[Memory, str] = {}
+        #: Nodes whose results the user asked to keep for the backward pass.
+        self.noted: list[Node] = []
         #: The stage at which each tensor is made or first read.
         self._homes: dict[str, int] = {}
         #: Random numbers of the forward pass, which the backward pass draws again.
@@ -130,7 +133,7 @@ class Translation:
 
     def read(self, node: Node, reader: Node | None = None) -> str:
         """The tensor that a node has become; memory nobody wrote is filled with zeros here."""
-        value = self.values[node]
+        value = self._now(node)
         if isinstance(value, Empty):
             (value,) = self.emit(reader or node, "fill", [], [value.spec])
             self.values[node] = value
@@ -138,6 +141,16 @@ class Translation:
         if reader is not None and self.phase(reader) is Phase.BACKWARD and value in self._drawn:
             return self._drawn_again(value, reader)
         return value
+
+    def _now(self, node: Node) -> Value | list[Value]:
+        """What a node shows after all that was written to its memory so far."""
+        value = self.values[node]
+        written = self._written.get(memory_of(node)) if self._written else None
+        if written is None or written == value or not isinstance(value, str):
+            return value
+        if self.build.tensors[written].elements != self.build.tensors[value].elements:
+            return value
+        return self.viewed(node, written, self.shape(value))
 
     def inputs(self, node: Node) -> list[str]:
         """The tensors that a node reads."""
@@ -148,13 +161,14 @@ class Translation:
 
     def write(self, target: Node, name: str) -> None:
         """`name` is what `target` holds from now on, and the memory that it is a look at."""
+        before = self.values.get(target)
         self.values[target] = name
-        owner, _ = memory_of(target)
-        known = self.values.get(owner)
-        if owner is target or not isinstance(known, str):
-            return
-        if self.build.tensors[known].elements == self.build.tensors[name].elements:
-            self.values[owner] = self.viewed(target, name, self.shape(known))
+        if isinstance(before, str):
+            whole = self.values.get(memory_of(target)[0])
+            known = whole if isinstance(whole, str) else before
+            if self.build.tensors[known].elements != self.build.tensors[name].elements:
+                return
+        self._written[memory_of(target)] = name
 
     def drawn(self, name: str, function: str) -> None:
         """A dropout mask, which the backward pass draws again from the same seed, as in PopART."""
@@ -225,6 +239,12 @@ class Translation:
         specs = self.specs(node)
         made = iter(self.emit(node, "unknown", self.inputs(node)))
         return [next(made) if spec else None for spec in specs]
+
+    @property
+    def checkpoints(self) -> set[str]:
+        """The tensors that the user asked to keep, as they were when all was written to them."""
+        found = [self._written.get(memory_of(node), self.values[node]) for node in self.noted]
+        return {name for name in found if isinstance(name, str)}
 
     def constant(self, name: str, value: torch.Tensor) -> str:
         return self.build.tensor(name, *spec_of(value, name), Role.CONSTANT)

@@ -9,6 +9,7 @@ from softipu.graph import Op, Phase, Schedule
 from softipu.machine.settings import Partials, Settings
 
 from ._capture import Program
+from ._hardware import VERSIONS
 from ._neutral_context import Translation
 from ._neutral_stages import Stages
 from ._strategies import PipelinedExecution, ShardedExecution
@@ -16,7 +17,7 @@ from .enums import Liveness, OutputMode
 
 #: PopART's RecomputationType, by its number.
 _NONE, _STANDARD, _NORM_ONLY, _PIPELINE, _ALL = range(5)
-#: The chip that `useOfflineIpuTarget` names by its version.
+#: The chip that `useOfflineIpuTarget` names by its version, where the system has another.
 CHIPS = {1: "mk1", 2: "mk2", 21: "c600"}
 _NORMS = ("normalise",)
 
@@ -98,9 +99,11 @@ def settings_of(options: Any, chip: str, training: bool) -> Settings:
     """Options as the machine model wants them; `chip` unless the options name another."""
     popart: Mapping[str, Any] = options._Popart.options
     version = int(options.ipu_version) if options.exists("ipu_version") else 0
+    if version in CHIPS and VERSIONS.get(chip) != version:
+        chip = CHIPS[version]
     optimiser = _location(options, "optimizer")
     return Settings(
-        chip=CHIPS.get(version, chip),
+        chip=chip,
         available_memory_proportion=_proportions(options.available_memory_proportion),
         matmul_partials=_partials(popart.get("partialsTypeMatMuls")),
         convolution_partials=_partials(

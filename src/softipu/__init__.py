@@ -6,18 +6,23 @@ This package imports no framework and stays cheap to import; the parts load on f
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from softipu.estimating import estimate as estimate
 
 __version__ = "0.1.0"
 
 #: The level of the Poplar SDK whose interfaces are imitated; old scripts compare against it.
 SDK_VERSION = "3.3.0"
 
-_PARTS = ("arch", "devices", "errors", "executable", "settings")
-__all__ = ["SDK_VERSION", "__version__", *_PARTS]
+_PARTS = ("arch", "devices", "errors", "executable", "graph", "machine", "settings")
+__all__ = ["SDK_VERSION", "__version__", "estimate", *_PARTS]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _PARTS:
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "estimate":
+        return importlib.import_module(f"{__name__}.estimating").estimate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

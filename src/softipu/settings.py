@@ -208,6 +208,9 @@ SETTINGS = {
                 "Seconds that a program runs before a compiled form is built and tried."),
         Setting("SOFTIPU_KEEP_MEMORY", "flag", True,
                 "0: memory that a step freed goes back to the system, at the price of speed."),
+        Setting("SOFTIPU_STRICT", "flag", False,
+                "1: a model that has no room on the real IPU, by the machine model, is an error "
+                "(SIPU-8017) and not only a warning."),
         Setting("SOFTIPU_DETERMINISTIC", "flag", False,
                 "1: programs are always executed the same way: no choice by measurement."),
         Setting("XDG_STATE_HOME", "path", None,

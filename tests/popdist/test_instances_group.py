@@ -36,6 +36,7 @@ def test_three_instances_reduce_broadcast_and_gather() -> None:
         "",
         ["", "x", "xx"],
         ["InstancesDisagree", "Instances 0 and 1 have different indexes."],
+        True,
     ]
     for one in ended:
         assert one.said[: len(expected)] == expected

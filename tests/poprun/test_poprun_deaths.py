@@ -109,6 +109,7 @@ def test_an_agent_killed_takes_its_instances_along(crowd):
     assert marked(crowd.mark) == []
     assert LocalController().partitions() == ()
     assert held() == 0
+    assert not {name for name in shared_memory() - crowd.before if name.startswith("torch_")}
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def measure(options: Options, progress: Callable[[Call], None] = lambda _call: N
             start = time.perf_counter()
             output = executor(batch)
             seconds = time.perf_counter() - start
-            calls.append(Call(len(batch), seconds, executor.getLatency()))
+            calls.append(Call(len(batch), seconds, executor._measured_latency()))
             progress(calls[-1])
         found = settled(executor)
     host = summary(calls, options, environment.get("SOFTIPU_BACKEND"), compile_seconds)

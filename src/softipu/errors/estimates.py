@@ -105,7 +105,37 @@ class EstimateShapesDynamic(SoftIPUError):
     remedy = "Capture the model with inputs of fixed sizes, without symbolic dimensions."
 
 
-class EstimateGraphEmpty(SoftIPUError):
-    code = 8011
-    cause = "The graph has no operation that takes any time, so there is nothing to estimate."
-    remedy = "Give a model that computes something of its inputs."
+class ArchUnknown(SoftIPUError, ValueError):
+    code = 8012
+    cause = "The name of a chip or system is misspelt, or not one of `softipu.arch`."
+    remedy = "`python -m softipu.arch` lists chips and systems."
+
+
+class EstimateSourceUnknown(SoftIPUError, TypeError):
+    code = 8013
+    cause = "Estimates are made of PyTorch models, of functions of tensors, and of graphs."
+    remedy = "Give the model itself, the compiled PopTorch model, or a `softipu.graph.Graph`."
+
+
+class OptionsContradict(SoftIPUError, ValueError):
+    code = 8014
+    cause = "Two arguments of an estimate can't both be meant."
+    remedy = "Leave one of the two out."
+
+
+class EstimateTargetUnknown(SoftIPUError):
+    code = 8015
+    cause = "`softipu estimate` takes the name of a model, module:function, or an exported file."
+    remedy = "See `softipu estimate --help`."
+
+
+class SweepUnreadable(SoftIPUError):
+    code = 8016
+    cause = "A sweep is written as a name and its values: micro_batch=1,2,4,8."
+    remedy = "See `softipu estimate --help`."
+
+
+class OutOfMemory(SoftIPUError, RuntimeError):
+    code = 8017
+    cause = "By the machine model, the program needs more memory on a tile than the IPU has."
+    remedy = "Follow the suggestions of the message, or unset SOFTIPU_STRICT to run it anyway."

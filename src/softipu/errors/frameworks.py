@@ -51,12 +51,6 @@ class FloatingPointException(SoftIPUError):
     remedy = "Look at the inputs of the operation that the message names, or turn the option off."
 
 
-class NoCycles(SoftIPUError):
-    code = 2005
-    cause = "Cycles are predicted by the machine model, which this version does not have yet."
-    remedy = "Use getLatency() and its relatives for times measured on this machine."
-
-
 class KerasAlreadyLoaded(SoftIPUError, ImportError):
     code = 3000
     cause = "IPU programs are written for Keras 2, and TensorFlow picks one Keras for a process."

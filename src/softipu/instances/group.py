@@ -29,6 +29,8 @@ _SLICE = timedelta(seconds=1)
 #: How long instance 0 stays at the end for those that still ask it what happened.
 _LINGER_SECONDS = 8.0
 _PEACE_SECONDS = 3.0
+#: Large tensors are reduced in pieces: while one waits for the network, another is added up.
+_PIECE_ELEMENTS = 1_000_000
 
 
 class Group:
@@ -54,10 +56,15 @@ class Group:
 
     def all_reduce(self, tensor: torch.Tensor, reduction: Reduction = "sum") -> None:
         """The tensor becomes the sum (or so) over all instances, bit for bit the same in all."""
+        import torch
+
         dist = rendezvous.distributed()
         options = dist.AllreduceOptions()
         options.reduceOp = getattr(dist.ReduceOp, reduction.upper())
-        self._do("all_reduce", lambda: self._gloo.allreduce([tensor], options))
+        pieces = [tensor]
+        if tensor.numel() > _PIECE_ELEMENTS and tensor.is_contiguous():
+            pieces = list(torch.split(tensor.view(-1), _PIECE_ELEMENTS))
+        self._do("all_reduce", lambda: [self._gloo.allreduce([piece], options) for piece in pieces])
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
         """The tensor becomes that of instance `root`."""
@@ -65,14 +72,14 @@ class Group:
         options = dist.BroadcastOptions()
         options.rootRank = self._known(root)
         options.rootTensor = 0
-        self._do("broadcast", lambda: self._gloo.broadcast([tensor], options))
+        self._do("broadcast", lambda: [self._gloo.broadcast([tensor], options)])
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all instances, in order; all have the same shape and type."""
         import torch
 
         found = [torch.empty_like(tensor) for _ in range(self.count)]
-        self._do("all_gather", lambda: self._gloo.allgather([found], [tensor]))
+        self._do("all_gather", lambda: [self._gloo.allgather([found], [tensor])])
         return found
 
     def all_gather_ragged(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -153,18 +160,20 @@ class Group:
             )
         return index
 
-    def _do(self, name: str, begin: Callable[[], Any]) -> None:
+    def _do(self, name: str, begin: Callable[[], list[Any]]) -> None:
         self._check()
         started = time.monotonic()
-        work = begin()  # what fails here is this instance's own mistake, such as a wrong type
+        works = begin()  # what fails here is this instance's own mistake, such as a wrong type
         try:
-            self._wait(name, work, started)
+            for work in works:
+                self._wait(name, work, started)
         except RuntimeError as error:
             self._fail(name, error)
         finally:
             self.waited += time.monotonic() - started
-            if not work.is_completed():
-                self._abandon(work, name)
+            for work in works:
+                if not work.is_completed():
+                    self._abandon(work, name)
 
     def _wait(self, name: str, work: Any, started: float) -> None:
         """In slices: between them others are looked at, and Ctrl-C gets its turn."""

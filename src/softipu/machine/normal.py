@@ -23,19 +23,19 @@ def normalise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Mach
     total = Cost(plan=f"{function} norm, {groups} groups")
     statistics = function not in ("batch",) or op.attributes.get("training", True)
     if statistics:
-        count = 1 if function == "rms" else 2
-        for square in range(count):
-            total += reduction(
-                x.elements, groups, x.dtype, machine, _layout(function), 1.0 + square
-            )
+        # Sums, and sums of squares, which accumulators take at the same rate.
+        for _ in range(1 if function == "rms" else 2):
+            total += reduction(x.elements, groups, x.dtype, machine, _layout(function))
         total += apply_all("mul sub rsqrt", groups, "float32", machine)
-        whiten = "broadcast_mul" if function == "rms" else "broadcast_add broadcast_mul"
-        if scaled:
-            whiten += " broadcast_mul" + ("" if function == "rms" else " broadcast_add")
-    else:
-        # What was learnt is one factor and one addend for each channel.
-        total += apply_all("rsqrt mul mul sub", groups, x.dtype, machine)
+    if function == "batch":
+        # Scale and deviation, shift and mean become one factor and one addend for each channel.
+        total += apply_all("mul mul sub", groups, x.dtype, machine)
         whiten = "broadcast_mul broadcast_add"
+    elif function == "rms":
+        whiten = "broadcast_mul" + (" broadcast_mul" if scaled else "")
+    else:
+        whiten = "broadcast_add broadcast_mul"
+        whiten += " broadcast_mul broadcast_add" if scaled else ""
     total += broadcast(2 * groups, x.dtype, machine)
     total += apply_all(whiten, x.elements, x.dtype, machine)
     return total

@@ -284,11 +284,11 @@ class _Search:
             copied = (weights / parts + outputs * self.partial) / machine.copy
             compute += self.repeat * (machine.copy_call + copied)
             steps += 2 * self.repeat
-        # The limit is for all of it; but what is on its tile already is not there twice, and
-        # partials that nothing is added to are the result.
+        # The limit is for all of it; but what is on its tile already is not there twice (unless a
+        # kernel wants a border around it), and partials that nothing is added to are the result.
         if in_split == 1 and self.serial[1] == 1 and (self.partial == 2) == problem.half_out:
             temporary -= outputs * self.partial
-        temporary -= inputs // out_split + weights // parts
+        temporary -= weights // parts + (inputs // out_split if self.flat else 0)
         return Plan(
             method, group_split, parts, in_split, out_split, *self.serial, compute, moved, sums,
             sums_moved, steps, max(0, temporary), int(get_inputs + get_weights),

@@ -118,8 +118,10 @@ def _output_axis(op: Op, inputs: list[Tensor], axes: list[int | None], out: Tens
         return None if axes[0] is None else tuple(op.attributes["order"]).index(axes[0])
     if op.kind == "reduce":
         return _reduced(op, inputs[0], axes[0], out)
-    if op.kind.startswith("normalise") and out.shape != inputs[0].shape:
-        # Statistics of single samples have one entry for each; what is learnt has not.
+    if op.kind == "normalise_gradient" and out.shape != inputs[0].shape:
+        return None  # of scale and shift
+    if op.kind == "normalise" and out.shape != inputs[0].shape:
+        # Statistics of single samples have an entry for each group of each.
         own = op.attributes["function"] != "batch" and out.elements == op.attributes["groups"]
         return 0 if own and axes[0] is not None else None
     for tensor, axis in zip(inputs, axes, strict=True):

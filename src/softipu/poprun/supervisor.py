@@ -74,7 +74,10 @@ class Supervisor:
                 self._fail(None, 128 + signal.SIGPIPE)  # the reader of our output went away
             finally:
                 self._wind_down()
-                remains.end_descendants(0.0, 1.0, set(), before)
+                left = set(self._pids.values())
+                remains.end_descendants(2.0, 1.0, left, before)
+                if all(self._job.local):
+                    remains.remove_shared_memory(left)
         return self.status
 
     # --- the start ------------------------------------------------------------------------------

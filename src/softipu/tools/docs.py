@@ -34,6 +34,7 @@ COMMANDS = (
     "softipu.tools.doctor:parser",
     "softipu.tools.dashboard.command:parser",
     "softipu.tools.cache:parser",
+    "softipu.estimating.command:parser",
     "softipu.sdk.command:parser",
     "softipu.bench.plot:parser",
     "softipu.bench.run:parser",

@@ -13,6 +13,7 @@ COMMANDS = {
     "run": ("softipu.tools.run", "run a Python script or module on the software IPU"),
     "demo": ("softipu.tools.demo", "show what softipu does, in under a minute"),
     "doctor": ("softipu.tools.doctor", "check this installation; --zip for a bug report"),
+    "estimate": ("softipu.estimating.command", "predict speed and memory on a real IPU"),
     "dashboard": ("softipu.tools.dashboard.command", "live web page of all IPUs"),
     "serve": ("softipu.serve.command", "serve exported models on a Triton server"),
     "cache": ("softipu.tools.cache", "what a cache of compiled models holds; clean it up"),
@@ -23,7 +24,7 @@ COMMANDS = {
 
 
 _OTHER_TOOLS = """ Other tools: gc-monitor, gc-info,
-gc-inventory, gc-reset, gc-docker, gc-podman, vipu, vipu-admin, vipu-server."""
+gc-inventory, gc-reset, gc-docker, gc-podman, vipu, vipu-admin, vipu-server, poprun."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

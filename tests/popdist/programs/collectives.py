@@ -45,6 +45,9 @@ def main() -> None:
         together.agree("indexes", str(me.index).encode())
     except Exception as error:  # noqa: BLE001 - the type is what the test looks at
         say([type(error).__name__, getattr(error, "what", "")])
+    many = torch.arange(2_500_001, dtype=torch.float64) * (me.index + 1)
+    together.all_reduce(many)
+    say(torch.equal(many, torch.arange(2_500_001, dtype=torch.float64) * 6))
     torch.manual_seed(me.index)
     noise = torch.randn(100_003)
     together.all_reduce(noise)

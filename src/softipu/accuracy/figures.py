@@ -1,0 +1,100 @@
+"""Rows judged by the machine model: errors, bins, families left out, what fits and what doesn't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from softipu.machine import Estimate, estimate
+from softipu.machine import fit as fitting
+
+from .build import described_row
+from .rows import FITS, ROWS, Row
+
+#: A model should stop fitting between its published micro-batch and this many times as much.
+MOST = 2.5
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row with what the model says about it."""
+
+    row: Row
+    estimate: Estimate
+
+    @property
+    def predicted(self) -> float:
+        """Samples each second; sequences, where rows of a batch hold several."""
+        return self.estimate.throughput * self.row.workload.packing
+
+    @property
+    def ratio(self) -> float:
+        assert self.row.figure is not None
+        return self.predicted / self.row.figure
+
+    @property
+    def error(self) -> float:
+        return abs(self.ratio - 1)
+
+    @property
+    def seconds(self) -> float:
+        """Of one micro-batch: how large the workload is."""
+        schedule = self.estimate.schedule
+        return self.estimate.seconds / int(schedule["accumulation"] * schedule["device_iterations"])
+
+
+def judge(rows: Iterable[Row] = ROWS) -> list[Judged]:
+    return [Judged(row, estimate(*described_row(row), hints=False)) for row in rows]
+
+
+def counted(judged: Sequence[Judged]) -> list[Judged]:
+    """Without rows whose source contradicts itself."""
+    return [one for one in judged if not one.row.doubtful]
+
+
+def median_error(judged: Sequence[Judged]) -> float:
+    return median(one.error for one in judged)
+
+
+def fit_rows(rows: Iterable[Row]) -> list[fitting.Row]:
+    """Rows in the form in which the machine model fits its constants."""
+    return [
+        fitting.Row(row.name, row.family, *described_row(row), row.figure / row.workload.packing)
+        for row in rows
+        if row.figure is not None and not row.doubtful
+    ]
+
+
+def families_left_out(rows: Iterable[Row], names: Sequence[str]) -> list[fitting.Judged]:
+    """Each family judged with constants fitted on the others' rows."""
+    return list(fitting.leave_one_out(fit_rows(rows), names))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a known configuration fits, and how much larger it may become."""
+
+    row: Row
+    estimate: Estimate
+    #: The first of the multiples tried at which it no longer fits; None: it still does.
+    stops_at: float | None
+
+    @property
+    def right(self) -> bool:
+        return self.estimate.fits and self.stops_at is not None
+
+
+def fits(rows: Iterable[Row] = FITS, multiples: Sequence[float] = (1.5, 2.0, MOST)) -> list[Fit]:
+    """All known configurations with their own micro-batch, then with larger ones."""
+    found = []
+    for row in rows:
+        known = estimate(*described_row(row), hints=False)
+        stops = 1.0 if not known.fits else None
+        for multiple in multiples if stops is None else ():
+            micro_batch = round(row.workload.micro_batch * multiple)
+            if not estimate(*described_row(row, micro_batch), hints=False).fits:
+                stops = multiple
+                break
+        found.append(Fit(row, known, stops))
+    return found

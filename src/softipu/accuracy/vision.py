@@ -1,0 +1,71 @@
+"""Convolutional networks of torchvision as published IPU benchmarks run them, without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import poptorch
+
+from ..bench import layers, models
+from ..bench.options import Options
+
+
+def network(name: str, **changes: Any) -> nn.Module:
+    """A network in half precision; `changes` are fields of the harness's options."""
+    options = Options(model=name, **changes)
+    make = models._efficientnet if name.startswith("efficientnet") else _plain
+    model = make(options)
+    layers.set_norms(model, options)
+    return model.half()
+
+
+def _plain(options: Options) -> nn.Module:
+    return models._function(options)(weights=None)
+
+
+def side_of(name: str) -> int:
+    """Height and width of a network's images."""
+    return models.KINDS[name].side
+
+
+def begin_stages(model: nn.Module, splits: Sequence[str]) -> None:
+    for ipu, path in enumerate(splits, start=1):
+        poptorch.BeginBlock(model.get_submodule(path), ipu_id=ipu)
+
+
+def keep(model: nn.Module, paths: Sequence[str]) -> None:
+    """Outputs of these layers are checkpoints of recomputation."""
+    for path in paths:
+        model.get_submodule(path).register_forward_hook(
+            lambda _module, _inputs, result: poptorch.recomputationCheckpoint(result)
+        )
+
+
+class Classifying(nn.Module):
+    """Images travel as bytes and are normalised on the IPU."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = layers.NormalizedInput(model, torch.float16)
+
+    def forward(self, images: Tensor) -> Tensor:
+        result: Tensor = self.model(images)
+        return result
+
+
+class ClassifyingTrained(Classifying):
+    """The same with its loss."""
+
+    def __init__(self, model: nn.Module, last_ipu: int = 0) -> None:
+        super().__init__(model)
+        self.last_ipu = last_ipu
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
+        logits = self.model(images)
+        loss = F.cross_entropy(logits.float(), labels, label_smoothing=0.1)
+        return poptorch.identity_loss(loss, "mean")

@@ -1,0 +1,103 @@
+"""`softipu.estimate`: what a real IPU would do with a model, without running it."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import replace
+from typing import Any
+
+from softipu import arch as archs
+from softipu.errors import ArchUnknown, EstimateSourceUnknown, OptionsContradict
+from softipu.graph import Graph
+from softipu.machine import Estimate, Settings
+from softipu.machine import estimate as price
+
+
+def estimate(
+    model_or_graph: Any,
+    inputs: Any = (),
+    *,
+    arch: str = "bow",
+    options: Any = None,
+    training: bool = False,
+    optimizer: Any = None,
+) -> Estimate:
+    """Throughput, latency, cycles and memory of a model on an IPU, with their causes.
+
+    `model_or_graph` is a PyTorch module or function, a model that `poptorch.inferenceModel` or
+    `trainingModel` made, or a `softipu.graph.Graph`. `inputs` are those of one whole call, a tuple
+    or a single tensor; tensors on the device `meta` will do. `arch` is a chip or a system, such as
+    `mk2` or `bow-pod16`. `options` are `poptorch.Options`, or `softipu.machine.Settings` for a
+    graph. Training needs the loss in the model, as on the IPU; without `optimizer` it is plain SGD.
+    """
+    chip = chip_of(arch)
+    graph, settings = _described(model_or_graph, inputs, chip, options, training, optimizer)
+    return price(graph, settings)
+
+
+def chip_of(arch: str) -> str:
+    """The chip that a name stands for: its own, or that of a system."""
+    if arch in archs.chip_names():
+        return arch
+    if arch in archs.system_names():
+        return archs.system(arch).chip.name
+    known = [*archs.chip_names(), *archs.system_names()]
+    close = difflib.get_close_matches(str(arch), known, n=1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    raise ArchUnknown(
+        f"There is no chip or system {arch!r}.", remedy=f"{hint}Known: {', '.join(known)}."
+    )
+
+
+def _described(
+    source: Any, inputs: Any, chip: str, options: Any, training: bool, optimizer: Any
+) -> tuple[Graph, Settings]:
+    if isinstance(source, Graph):
+        return source, _graph_settings(source, chip, options, training)
+    if not _is_torch(source):
+        raise EstimateSourceUnknown(
+            f"{type(source).__module__}.{type(source).__name__} is nothing that can be estimated."
+        )
+    from poptorch._estimate import described, described_executor
+    from poptorch._executor import PoplarExecutor
+
+    if isinstance(source, PoplarExecutor):
+        if training and not source._training:
+            raise OptionsContradict("training=True, but the model was made for inference.")
+        return described_executor(source, _as_tuple(inputs), chip)
+    if isinstance(options, Settings):
+        raise OptionsContradict(
+            "A PyTorch model takes poptorch.Options, not softipu.machine.Settings."
+        )
+    if optimizer is not None and not training:
+        raise OptionsContradict("An optimizer is given, but training is False.")
+    return described(source, _as_tuple(inputs), chip, options, training, optimizer)
+
+
+def _graph_settings(graph: Graph, chip: str, options: Any, training: bool) -> Settings:
+    if options is not None and not isinstance(options, Settings):
+        raise OptionsContradict(
+            f"A graph takes softipu.machine.Settings, not {type(options).__name__}."
+        )
+    if training and not graph.training:
+        raise OptionsContradict("training=True, but the graph has no backward pass.")
+    return replace(options, chip=chip) if options is not None else Settings(chip=chip)
+
+
+def _is_torch(source: Any) -> bool:
+    """Whether it is a model of PyTorch; a program without PyTorch has none."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    from poptorch._executor import PoplarExecutor
+
+    return isinstance(source, torch.nn.Module | PoplarExecutor) or (
+        callable(source) and not isinstance(source, type)
+    )
+
+
+def _as_tuple(inputs: Any) -> tuple[Any, ...]:
+    if isinstance(inputs, tuple):
+        return inputs
+    return tuple(inputs) if isinstance(inputs, list) else (inputs,)

@@ -1,0 +1,131 @@
+"""`softipu estimate`: what a real IPU would do with a model, and with others like it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from softipu.errors import SoftIPUError, SweepUnreadable
+from softipu.machine import Estimate
+from softipu.machine import estimate as price
+from softipu.tools import cli
+
+from .api import chip_of
+from .targets import SWEPT, Request, described
+from .text import GROUPINGS, compared, summary
+
+EPILOG = """\
+TARGET is one of
+  a model by name:  resnet50, efficientnet-b4, bert-large … (a wrong name lists them all)
+  module:function   of yours, which returns (model, inputs) or (model, inputs, options, optimizer);
+                    inputs are those of one whole call
+  a file            that saveExecutable or compileAndExport wrote
+
+All numbers are modelled; docs/accuracy.md says how well, docs/caveats.md what they don't mean.
+
+examples:
+  softipu estimate resnet50 --micro-batch 16 --half-partials
+  softipu estimate bert-large --training --accumulation 512 --replicas 4
+  softipu estimate resnet50 --sweep micro_batch=1,2,4,8
+  softipu estimate resnet50 --compare mk2,bow,c600"""
+
+
+def parser() -> cli.Parser:
+    result = cli.Parser(
+        prog="softipu estimate",
+        description="Predict throughput, latency and memory of a model on IPUs.",
+        epilog=EPILOG,
+    )
+    add = result.add_argument
+    add("target", metavar="TARGET", help="a model, module:function, or an exported file")
+    add("--arch", default="bow", metavar="A", help="chip or system (default: bow)")
+    add("--training", action="store_true", help="with backward pass and weight update")
+    add("--micro-batch", type=_count, metavar="N", help="samples of a micro-batch")
+    add("--accumulation", type=_count, default=1, metavar="N", help="micro-batches of an update")
+    add("--iterations", type=_count, default=1, metavar="N", help="device iterations of a call")
+    add("--replicas", type=_count, default=1, metavar="N", help="copies of the model")
+    add("--proportion", type=float, metavar="P", help="available memory proportion, 0 to 1")
+    add("--half-partials", action="store_true", help="partial sums in half precision")
+    add("--recompute", action=argparse.BooleanOptionalAction, default=None,
+        help="whether the backward pass repeats the forward pass")  # fmt: skip
+    add("--length", type=_count, default=128, metavar="N", help="of sequences (default: 128)")
+    add("--io-tiles", type=int, default=0, metavar="N", help="tiles that only do I/O")
+    names = ", ".join(SWEPT)
+    add("--sweep", metavar="NAME=V,V…", help=f"one line for each value of {names}")
+    add("--compare", metavar="A,A…", help="one line for each chip or system")
+    add("--by", choices=sorted(GROUPINGS), default="layer", help="how time is put together")
+    add("--top", type=_count, default=10, metavar="N", help="lines of that (default: 10)")
+    add("-j", "--json", action="store_true", help="print JSON")
+    return result
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1")
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parser()
+    given = arguments.parse_args(argv)
+    if given.sweep and given.compare:
+        arguments.error("--sweep and --compare exclude each other")
+    request = Request(
+        given.target, given.training, given.micro_batch, given.accumulation, given.iterations,
+        given.replicas, given.proportion, given.half_partials, given.recompute, given.length,
+        given.io_tiles,
+    )  # fmt: skip
+    if given.sweep:
+        return _several(_sweep(request, given.sweep, given.arch), given.json)
+    if given.compare:
+        chosen = {name: (request, name) for name in given.compare.split(",")}
+        return _several(chosen, given.json)
+    found = _estimate(request, given.arch)
+    print(json.dumps(found.to_json()) if given.json else summary(found, given.by, given.top))
+    return 0
+
+
+def _estimate(request: Request, arch: str) -> Estimate:
+    return price(*described(request, chip_of(arch)))
+
+
+def _sweep(request: Request, text: str, arch: str) -> dict[str, tuple[Request, str]]:
+    name, _, values = text.partition("=")
+    name = name.replace("-", "_")
+    if name not in SWEPT or not values:
+        raise SweepUnreadable(f"--sweep {text}: one of {', '.join(SWEPT)} with its values.")
+    if ":" in request.target:
+        raise SweepUnreadable(
+            f"{request.target} decides about its inputs itself.",
+            remedy="Sweep over a model by name, or call the command once for each function.",
+        )
+    chosen = {}
+    for value in values.split(","):
+        try:
+            read = SWEPT[name](value)
+        except ValueError:
+            raise SweepUnreadable(f"--sweep {text}: {value!r} is no number.") from None
+        chosen[f"{name}={value}"] = (request.changed(**{name: read}), arch)
+    return chosen
+
+
+def _several(chosen: dict[str, tuple[Request, str]], as_json: bool) -> int:
+    found: dict[str, Estimate] = {}
+    failed: dict[str, SoftIPUError] = {}
+    for name, (request, arch) in chosen.items():
+        try:
+            found[name] = _estimate(request, arch)
+        except SoftIPUError as problem:
+            failed[name] = problem
+    if as_json:
+        told: dict[str, Any] = {name: one.to_json() for name, one in found.items()}
+        print(json.dumps(told | {name: {"error": e.to_json()} for name, e in failed.items()}))
+    else:
+        if found:
+            print(compared(found))
+        for name, error in failed.items():
+            print(f"{name}: {error}")
+    return 0 if found else 1

@@ -1,0 +1,156 @@
+"""Published rows: each can be built, has what it needs, and the page made of them says so."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from softipu.accuracy.build import described_row, options_of
+from softipu.accuracy.document import family_errors, page
+from softipu.accuracy.figures import Fit, Judged, counted, fit_rows, median_error
+from softipu.accuracy.rows import FITS, LEFT_OUT, ROWS, Row, Workload
+from softipu.graph import Role
+from softipu.machine import estimate
+
+EVERY = (*ROWS, *FITS)
+
+
+def named(start: str) -> Row:
+    return next(row for row in EVERY if row.name.startswith(start))
+
+
+def small(figure: float = 1000.0, **changes: object) -> Row:
+    """A row that takes no time to build."""
+    workload = Workload("cnn", "bow", 2, arguments={"name": "mobilenet-v3-small"})
+    row = Row("Small", "Small", workload, figure, "a test")
+    return dataclasses.replace(row, **changes)  # type: ignore[arg-type]
+
+
+def judged(**changes: object) -> Judged:
+    row = small(**changes)  # type: ignore[arg-type]
+    return Judged(row, estimate(*described_row(row)))
+
+
+def test_names_are_unique_and_every_row_has_a_source() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert len({row.name for row in FITS}) == len(FITS)
+    assert all(row.source for row in EVERY)
+    assert all(row.figure for row in ROWS)
+    assert all(row.figure is None for row in FITS)
+
+
+def test_few_rows_calibrate_and_most_are_validation() -> None:
+    fitted = [row for row in ROWS if row.calibrates]
+    assert 4 <= len(fitted) <= len(ROWS) / 3
+    assert len({row.family for row in fitted}) >= 4
+    assert not any(row.doubtful for row in fitted)
+
+
+def test_what_is_left_out_has_a_reason() -> None:
+    assert all(len(why.split()) > 3 for why in LEFT_OUT.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        ("ResNet-50 training, TF1, batch 1920", 1920),
+        ("ResNet-50 training, TF1, batch 3520", 3520),
+        ("ResNet-50 training, PyTorch, batch 16384", 16384),
+        ("BERT-Large training, PopART", 65536),
+        ("BERT-Large training, TF1", 65600),
+        ("BERT-Large training, TF2, SDK 3.3", 65280),
+        ("BERT-Large packed training, PopART", 54784),
+        ("BERT-Large packed training, PyTorch, SDK 3.3", 56064),
+        ("BERT-Base training, TF2, SDK 3.3", 65280),
+        ("EfficientNet-B4 G16 training, PyTorch", 1024),
+        ("Conformer-medium training, Bow Pod16", 16128),
+    ],
+)
+def test_the_global_batch_is_the_published_one(name: str, batch: int) -> None:
+    w = named(name).workload
+    assert w.micro_batch * w.accumulation * w.replicas == batch
+
+
+def test_a_resnet_has_its_weights_and_images_in_bytes() -> None:
+    graph, settings = described_row(named("ResNet-50 inference, 90"))
+    parameters = sum(t.elements for t in graph.of_role(Role.WEIGHT) if "running" not in t.name)
+    assert parameters == pytest.approx(25.56e6, rel=0.001)
+    (images,) = graph.of_role(Role.INPUT)
+    assert (images.shape, images.dtype) == ((90, 3, 224, 224), "uint8")
+    assert settings.convolution_partials == "float16"
+
+
+def test_an_encoder_has_the_published_size() -> None:
+    graph, settings = described_row(named("BERT-Base SQuAD inference, PopRT"))
+    parameters = sum(tensor.elements for tensor in graph.of_role(Role.WEIGHT))
+    assert parameters == pytest.approx(108.9e6, rel=0.01)
+    assert settings.chip == "c600"
+    assert "unknown" not in {op.kind for op in graph.ops}
+
+
+def test_pretraining_is_a_pipeline_over_four_ipus_with_the_head_on_the_first() -> None:
+    graph, settings = described_row(named("BERT-Base training, PyTorch"))
+    assert graph.schedule.stage_ipus == (0, 1, 2, 3, 0)
+    assert graph.schedule.recomputed_stages == {0, 1, 2, 3}
+    assert len(graph.schedule.checkpoints) == 12
+    assert settings.optimiser_state_off_chip
+    assert settings.replicated_tensor_sharding
+    assert "unknown" not in {op.kind for op in graph.ops}
+    words = [op for op in graph.ops if "encoder.words.weight" in op.inputs and op.kind == "gather"]
+    assert [op.stage for op in words] == [0]
+
+
+def test_rows_that_differ_around_the_graph_share_it() -> None:
+    first, _ = described_row(small())
+    later = dataclasses.replace(small().workload, chip="mk2", iterations=64)
+    second, settings = described_row(small(workload=later))
+    assert second.ops is first.ops
+    assert second.schedule.device_iterations == 64
+    assert settings.chip == "mk2"
+
+
+def test_options_are_what_the_row_says() -> None:
+    options = options_of(named("BERT-Large training, PopART").workload)
+    assert options.available_memory_proportion == {0: 0.15, 1: 0.25, 2: 0.25, 3: 0.25}
+    assert options.Training.gradient_accumulation == 2048
+
+
+def test_a_packed_row_counts_sequences() -> None:
+    plain = judged()
+    workload = dataclasses.replace(small().workload, packing=2.0)
+    packed = Judged(small(workload=workload), plain.estimate)
+    assert packed.predicted == pytest.approx(2 * plain.predicted)
+    (row,) = fit_rows([packed.row])
+    assert row.published == pytest.approx(500.0)
+
+
+def test_contradicted_rows_are_shown_but_not_counted() -> None:
+    good, bad = judged(), judged(doubtful="another source says otherwise")
+    assert counted([good, bad]) == [good]
+    assert fit_rows([bad.row]) == []
+    text = page([good, bad], {}, [])
+    assert "(Small)" in text
+    assert "another source says otherwise" in text
+
+
+def test_errors_are_shares_of_the_figure() -> None:
+    one = judged()
+    exact = Judged(small(figure=one.predicted / 1.1), one.estimate)
+    assert exact.error == pytest.approx(0.1)
+    assert median_error([exact]) == pytest.approx(0.1)
+    assert family_errors([("a", 0.1), ("a", 0.3), ("b", 0.2)]) == pytest.approx(
+        {"a": 0.2, "b": 0.2}
+    )
+
+
+def test_the_page_has_prediction_and_figure_of_each_row() -> None:
+    one = judged()
+    fit = Fit(small(), one.estimate, 2.0)
+    text = page([one], {"Small": 0.2}, [fit])
+    assert f"| {one.predicted:,.0f} | 1,000 |" in text
+    assert "Known wrong terms" in text
+    assert "| 2 × |" in text
+    assert fit.right
+    assert not Fit(small(), one.estimate, None).right
+    assert "Small 20%" in text

@@ -1,0 +1,269 @@
+"""`softipu.estimate` and `softipu estimate`: models, graphs, files, sweeps, and wrong input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import poptorch
+import softipu
+from softipu.errors import (
+    ArchUnknown,
+    EstimateSourceUnknown,
+    EstimateTargetUnknown,
+    GraphEmpty,
+    OptionsContradict,
+    SweepUnreadable,
+)
+from softipu.estimating import compared, summary
+from softipu.estimating.command import main
+from softipu.estimating.text import grouped, shares
+from softipu.graph import Builder, Role
+from softipu.machine import Settings
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 128)
+        self.second = nn.Linear(128, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(torch.relu(self.first(x)))
+        return result
+
+
+class Trained(Net):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return nn.functional.cross_entropy(super().forward(x), y)
+
+
+def graph(work: bool = True) -> softipu.graph.Graph:
+    build = Builder("small")
+    x = build.tensor("x", [1, 512, 256], role=Role.INPUT)
+    if not work:
+        return build.finish(build.op("view", [x], [([512, 256], "float16")]))
+    w = build.tensor("w", [1, 256, 512], role=Role.WEIGHT)
+    return build.finish(build.op("matmul", [x, w], [([1, 512, 512], "float16")]))
+
+
+# --- the function ------------------------------------------------------------------------------
+
+
+def test_a_model_and_its_inputs_are_enough() -> None:
+    found = softipu.estimate(Net(), torch.randn(16, 64))
+    assert found.fits
+    assert found.throughput > 0
+    assert found.name == "Net"
+    assert found.settings.chip == "bow"
+    assert {step.path for step in found.steps} >= {"first", "second"}
+
+
+def test_training_takes_longer_than_inference() -> None:
+    y = torch.randint(0, 10, (16,))
+    infers = softipu.estimate(Trained(), (torch.randn(16, 64), y))
+    trains = softipu.estimate(Trained(), (torch.randn(16, 64), y), training=True)
+    assert trains.seconds > infers.seconds
+    assert {step.phase for step in trains.steps} == {"forward", "backward", "update"}
+
+
+def test_a_system_stands_for_its_chip() -> None:
+    assert softipu.estimate(Net(), torch.randn(4, 64), arch="pod16").settings.chip == "mk2"
+
+
+def test_a_faster_chip_is_faster() -> None:
+    slow, fast = (
+        softipu.estimate(Net(), torch.randn(64, 64), arch=chip) for chip in ("mk2", "bow")
+    )
+    assert fast.throughput > slow.throughput
+
+
+def test_options_count() -> None:
+    options = poptorch.Options().deviceIterations(8)
+    found = softipu.estimate(Net(), torch.randn(32, 64), options=options)
+    assert found.schedule["device_iterations"] == 8
+    assert found.schedule["micro_batch"] == 4
+
+
+def test_a_compiled_model_is_estimated_as_it_is() -> None:
+    options = poptorch.Options().showCompilationProgressBar(False).useIpuModel(True)
+    model = poptorch.inferenceModel(Net(), options)
+    before = softipu.estimate(model, torch.randn(4, 64))
+    model.compile(torch.randn(4, 64))
+    assert softipu.estimate(model).cycles == before.cycles
+
+
+def test_a_graph_takes_settings() -> None:
+    one = softipu.estimate(graph(), arch="mk2")
+    half = softipu.estimate(graph(), arch="mk2", options=Settings(matmul_partials="float16"))
+    assert half.cycles.total <= one.cycles.total
+    assert half.settings.chip == "mk2"
+
+
+def test_an_unknown_chip_is_refused_with_a_guess() -> None:
+    with pytest.raises(ArchUnknown, match="'bow2'") as caught:
+        softipu.estimate(graph(), arch="bow2")
+    assert "Did you mean 'bow'" in str(caught.value)
+
+
+@pytest.mark.parametrize("source", [3, "model", Net, None])
+def test_what_is_no_model_is_refused(source: object) -> None:
+    with pytest.raises(EstimateSourceUnknown):
+        softipu.estimate(source, torch.randn(1))
+
+
+def test_an_empty_graph_is_refused() -> None:
+    with pytest.raises(GraphEmpty):
+        softipu.estimate(graph(work=False))
+
+
+def test_arguments_that_exclude_each_other_are_refused() -> None:
+    x = torch.randn(4, 64)
+    with pytest.raises(OptionsContradict, match=r"poptorch\.Options"):
+        softipu.estimate(Net(), x, options=Settings())
+    with pytest.raises(OptionsContradict, match="no backward pass"):
+        softipu.estimate(graph(), training=True)
+    with pytest.raises(OptionsContradict, match="Settings"):
+        softipu.estimate(graph(), options=poptorch.Options())
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(OptionsContradict, match="training is False"):
+        softipu.estimate(net, x, optimizer=optimizer)
+    with pytest.raises(OptionsContradict, match="inference"):
+        softipu.estimate(poptorch.inferenceModel(Net()), x, training=True)
+
+
+def test_shapes_that_depend_on_values_are_refused() -> None:
+    with pytest.raises(poptorch.Error, match="shape depends on values"):
+        softipu.estimate(lambda x: x[x > 0], torch.randn(4))
+
+
+# --- text --------------------------------------------------------------------------------------
+
+
+def test_a_summary_says_what_people_ask() -> None:
+    found = softipu.estimate(Net(), torch.randn(16, 64))
+    text = summary(found)
+    assert "fits" in text
+    assert f"{found.throughput:,.1f} samples/s" in text
+    assert "fullest tile" in text
+    assert "first" in text
+    assert "by layer" in text
+
+
+@pytest.mark.parametrize("by", ["op", "layer", "kind", "phase"])
+def test_groups_hold_all_cycles_once(by: str) -> None:
+    found = softipu.estimate(Net(), torch.randn(16, 64))
+    total = sum(step.cycles.total for step in found.steps)
+    assert sum(row[1].total for row in grouped(found, by)) == pytest.approx(total)
+
+
+def test_shares_add_up() -> None:
+    found = softipu.estimate(Net(), torch.randn(16, 64))
+    assert sum(share for _, share in shares(found.cycles)) == pytest.approx(1.0)
+
+
+def test_estimates_compare_side_by_side() -> None:
+    found = {chip: softipu.estimate(graph(), arch=chip) for chip in ("mk2", "bow")}
+    lines = compared(found).splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[0] == "samples/s"
+    assert [line.split()[0] for line in lines[1:]] == ["mk2", "bow"]
+    assert all(line.endswith("yes") for line in lines[1:])
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "mine_for_estimates.py").write_text(
+        "import torch\n"
+        "def net():\n"
+        "    return torch.nn.Linear(64, 64), torch.randn(8, 64)\n"
+        "def wrong():\n"
+        "    return torch.nn.Linear(64, 64)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine_for_estimates", raising=False)
+    return "mine_for_estimates"
+
+
+def test_a_function_of_the_user_s(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{user_module}:net", "--arch", "mk2"]) == 0
+    assert "Linear on 1 × mk2: fits" in capsys.readouterr().out
+
+
+def test_json_is_the_whole_estimate(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{user_module}:net", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["format"] == 1
+    assert told["fits"] is True
+    assert told["steps"]
+
+
+def test_a_model_by_name_is_swept_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mobilenet-v3-small", "--sweep", "micro_batch=1,4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["micro_batch=1", "micro_batch=4"]
+    rates = [float(line.split()[1].replace(",", "")) for line in lines[1:]]
+    assert rates[1] > rates[0]
+
+
+def test_chips_are_compared(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"{user_module}:net", "--compare", "mk2,bow,nonsense", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["bow"]["throughput"] > told["mk2"]["throughput"]
+    assert told["nonsense"]["error"]["code"] == "SIPU-8012"
+
+
+def test_an_exported_executable_is_estimated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = poptorch.Options().showCompilationProgressBar(False).useOfflineIpuTarget()
+    options.deviceIterations(3)
+    model = poptorch.inferenceModel(Net(), options)
+    for export in (True, False):
+        path = tmp_path / f"net{export}.poptorch"
+        model.compileAndExport(str(path), torch.randn(12, 64), export_model=export)
+        assert main([str(path), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["schedule"]["device_iterations"] == 3
+        assert told["schedule"]["micro_batch"] == 4
+        model = poptorch.inferenceModel(Net(), options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        (["resnet5"], EstimateTargetUnknown, "Did you mean 'resnet5"),
+        (["no_such_module:f"], EstimateTargetUnknown, "no_such_module"),
+        (["json:no_function"], EstimateTargetUnknown, "no_function"),
+        (["resnet50", "--sweep", "colour=1"], SweepUnreadable, "micro_batch"),
+        (["resnet50", "--sweep", "micro_batch=a"], SweepUnreadable, "'a' is no number"),
+        (["json:dumps", "--sweep", "micro_batch=1"], SweepUnreadable, "decides"),
+        (["roberta-base", "--training"], EstimateTargetUnknown, "inference"),
+    ],
+)
+def test_wrong_requests_are_told_apart(
+    arguments: list[str], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        main(arguments)
+
+
+def test_a_function_that_returns_something_else(user_module: str) -> None:
+    with pytest.raises(EstimateTargetUnknown, match=r"not \(model, inputs\)"):
+        main([f"{user_module}:wrong"])
+
+
+def test_sweep_and_compare_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["resnet50", "--sweep", "micro_batch=1", "--compare", "bow"])
+    assert caught.value.code == 2
+    assert "exclude" in capsys.readouterr().err
