@@ -6,6 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
+import softipu
 from softipu.frontends.paddle.neutral_programs import of_compiled, of_predictor
 from softipu.graph import KINDS, Phase, Role
 from softipu.machine import estimate
@@ -154,3 +155,12 @@ def test_a_predictor_with_enable_ipu_gets_the_figures_of_the_same_program(tmp_pa
     assert graph.schedule.micro_batch == 4
     ratio = estimate(graph, settings).cycles.total / estimate(expected, settings).cycles.total
     assert ratio == pytest.approx(1.0, rel=0.01)
+    asked = softipu.estimate(predictor, arch=settings.chip)
+    assert asked.cycles == estimate(graph, settings).cycles
+
+
+def test_softipu_estimate_takes_a_compiled_program():
+    program = compiled(network, training=True)
+    graph, settings = of_compiled(program)
+    assert softipu.estimate(program, arch=settings.chip).cycles == estimate(graph, settings).cycles
+    assert softipu.estimate(program, arch="mk2").settings.chip == "mk2"

@@ -8,7 +8,8 @@ import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python import ipu
 
-from softipu.errors import ModelNotRun
+import softipu
+from softipu.errors import ModelNotRun, OptionsContradict
 from softipu.frontends.tensorflow import neutral_programs
 from softipu.graph import KINDS, Phase, Role
 from softipu.machine import estimate
@@ -62,6 +63,20 @@ def test_a_prediction_is_forward_only_and_a_fit_has_all_phases(ipus):
     assert set(work(whole, Phase.UPDATE)) <= {"elementwise", "cast"}
     assert forward.schedule.device_iterations == 4
     assert estimate(forward, settings).unknown == {}
+
+
+def test_softipu_estimate_takes_a_model_that_has_run(ipus):
+    with ipus().scope():
+        model = compiled(network())
+        model.predict(X, batch_size=4)
+        graph, settings = neutral_programs.of_model(model, "predict")
+        found = softipu.estimate(model, arch=settings.chip)
+        assert found.cycles == estimate(graph, settings).cycles
+        assert softipu.estimate(model, arch="mk2").settings.chip == "mk2"
+        with pytest.raises(OptionsContradict, match="its own options"):
+            softipu.estimate(model, options=settings)
+        with pytest.raises(ModelNotRun):
+            softipu.estimate(model, training=True)
 
 
 def test_weights_are_weights_and_what_the_optimiser_keeps_is_state(ipus):

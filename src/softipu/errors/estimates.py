@@ -113,8 +113,8 @@ class ArchUnknown(SoftIPUError, ValueError):
 
 class EstimateSourceUnknown(SoftIPUError, TypeError):
     code = 8013
-    cause = "Estimates are made of PyTorch models, of functions of tensors, and of graphs."
-    remedy = "Give the model itself, the compiled PopTorch model, or a `softipu.graph.Graph`."
+    cause = "Estimates are made of models, functions of tensors, graphs, and programs for IPUs."
+    remedy = "Give the model itself, the compiled model or program, or a `softipu.graph.Graph`."
 
 
 class OptionsContradict(SoftIPUError, ValueError):
