@@ -93,6 +93,14 @@ def sideways(page: Page) -> int:
     )
 
 
+def wait_until(page: Page, expression: str) -> None:
+    """Playwright's own waiting evaluates texts inside the page, which its policy forbids."""
+    deadline = time.monotonic() + PATIENCE
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        page.wait_for_timeout(100)
+
+
 def colours_in(page: Page, canvas: str) -> int:
     """How many colours a canvas shows; one or none is a blank canvas."""
     page.locator(canvas).scroll_into_view_if_needed()
@@ -266,7 +274,7 @@ def test_the_timeline_moves_with_the_pointer_and_lets_the_page_scroll(visit: Ope
     expect(page.locator("#tip")).to_be_visible()
     before = page.evaluate("scrollY")
     page.mouse.wheel(0, 200)
-    page.wait_for_function(f"scrollY !== {before}")
+    wait_until(page, f"scrollY !== {before}")
     # With Ctrl the wheel zooms, and the page stays where it is.
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
@@ -310,7 +318,7 @@ def test_what_is_out_of_sight_is_drawn_a_little_later(visit: Open) -> None:
       return copy.getImageData(0, 0, 8, 8).data.some((value) => value > 0);
     }"""
     for name in ("memory", "liveness", "timeline"):
-        page.wait_for_function(f"({script})(document.querySelector('#{name} canvas'))")
+        wait_until(page, f"({script})(document.querySelector('#{name} canvas'))")
     assert page.evaluate("scrollY") == 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softipu.errors import HloUnreadable
@@ -105,11 +105,13 @@ def test_a_text_that_is_cut_off_is_refused(length):
         parse(MODULE[:length])
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["f32[2,3]{1,0} %a", "{x,y}", '"a,b"', "(p, q)", "k=v"])))
 def test_items_are_split_at_commas_outside_of_brackets_and_quotes(items):
     assert split(", ".join(items)) == items
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_other_text_is_refused_and_never_anything_else(text):
     with pytest.raises(HloUnreadable):

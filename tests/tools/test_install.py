@@ -62,6 +62,9 @@ def test_install_and_uninstall(environment, tmp_path):
     assert run(python, "-c", "import softipu; print(softipu.__version__)", cwd=tmp_path).strip()
     assert "usage: softipu" in run(python.with_name("softipu"), "--help")
     assert "Id: [30]" in run(python.with_name("gc-info"), "-l")
+    # Pages are put together from files that are no Python.
+    parts = "import pva; from softipu.report import html; print(len(html._part('report.css')))"
+    assert int(run(python, "-c", parts, cwd=tmp_path)) > 1000
     assert run(python, "-c", "import _softipu_finder as f; print(f.installed())") == "True\n"
     assert _imports_at_start_up(python) == "False False\n", "start-up must stay free of softipu"
     _check_finder(python, site, tmp_path)

@@ -91,7 +91,9 @@ def _efficientnet(micro_batch: int, accumulation: int, *, half_partials: bool = 
     return Workload(
         "cnn", "bow", micro_batch, True, accumulation, 1, 8,
         {"name": "efficientnet-b4", "efficientnet_group_dim": 16, "efficientnet_expand_ratio": 4,
-         "norm_type": "group", "norm_num_groups": 4, "splits": ("features.4.0.block.2",)},
+         "norm_type": "group", "norm_num_groups": 4, "splits": ("features.4.0.block.2",),
+         # `add_1` and `add_3` of the configuration: residual sums of the second group of blocks.
+         "kept": ("features.2.1", "features.2.3")},
         (0.1,), half_partials, sharded_state=True, optimizer="rmsprop",
     )  # fmt: skip
 

@@ -87,6 +87,12 @@ class ModelNotRun(SoftIPUError):
     remedy = "Call fit (mode `train`), evaluate (`test`) or predict (`predict`) first."
 
 
+class EstimateFormatUnknown(SoftIPUError):
+    code = 8073
+    cause = "Estimates read Paddle's older program format, as the IPU's own front end does."
+    remedy = "Save the model as .pdmodel (FLAGS_enable_pir_api=0), and estimate that."
+
+
 class EstimateNeedsBatch(SoftIPUError):
     code = 8072
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."
@@ -107,8 +113,8 @@ class ArchUnknown(SoftIPUError, ValueError):
 
 class EstimateSourceUnknown(SoftIPUError, TypeError):
     code = 8013
-    cause = "Estimates are made of PyTorch models, of functions of tensors, and of graphs."
-    remedy = "Give the model itself, the compiled PopTorch model, or a `softipu.graph.Graph`."
+    cause = "Estimates are made of models, functions of tensors, graphs, and programs for IPUs."
+    remedy = "Give the model itself, the compiled model or program, or a `softipu.graph.Graph`."
 
 
 class OptionsContradict(SoftIPUError, ValueError):

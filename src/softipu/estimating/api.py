@@ -13,6 +13,8 @@ from softipu.graph import Graph
 from softipu.machine import Estimate, Settings
 from softipu.machine import estimate as price
 
+from .programs import described_program
+
 
 def estimate(
     model_or_graph: Any,
@@ -29,7 +31,9 @@ def estimate(
     `trainingModel` made, or a `softipu.graph.Graph`. `inputs` are those of one whole call, a tuple
     or a single tensor; tensors on the device `meta` will do. `arch` is a chip or a system, such as
     `mk2` or `bow-pod16`. `options` are `poptorch.Options`, or `softipu.machine.Settings` for a
-    graph. Training needs the loss in the model, as on the IPU; without `optimizer` it is plain SGD.
+    graph. A Keras model that has run under an IPUStrategy, a program that
+    `IpuCompiledProgram.compile` made and a predictor with `enable_ipu` need no inputs. Training
+    needs the loss in the model, as on the IPU; without `optimizer` it is plain SGD.
     """
     chip = chip_of(arch)
     graph, settings = _described(model_or_graph, inputs, chip, options, training, optimizer)
@@ -55,6 +59,13 @@ def _described(
 ) -> tuple[Graph, Settings]:
     if isinstance(source, Graph):
         return source, _graph_settings(source, chip, options, training)
+    program = described_program(source, chip, training)
+    if program is not None:
+        if options is not None or optimizer is not None:
+            raise OptionsContradict(
+                "A program of Keras or Paddle has its own options and its own optimizer."
+            )
+        return program
     if not _is_torch(source):
         raise EstimateSourceUnknown(
             f"{type(source).__module__}.{type(source).__name__} is nothing that can be estimated."

@@ -10,7 +10,7 @@ import json
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,8 @@ class Model:
     fetches: dict[str, Feed]
     #: Bytes of all weights.
     weight_bytes: int
+    #: The program as it was saved, which the machine model reads.
+    source: bytes | None = field(default=None, repr=False)
 
 
 def files_of(config: Any) -> Files | None:
@@ -97,7 +99,8 @@ def files_of(config: Any) -> Files | None:
 
 def read(files: Files, core: Any) -> Model:
     """What the program takes; raises an error of ours when a file is missing or damaged."""
-    program = parse(_bytes_of(files.program), core, str(files.program), is_json=files.is_json)
+    source = _bytes_of(files.program)
+    program = parse(source, core, str(files.program), is_json=files.is_json)
     weights, size = program.weights, 0
     if files.folder is not None:
         size = sum(_check_weights(files.folder / name, {name: weights[name]}) for name in weights)
@@ -108,14 +111,14 @@ def read(files: Files, core: Any) -> Model:
             f"{str(files.program)!r} has weights, but the Config names no file of them."
         )
     name = files.folder.name if files.folder is not None else files.program.stem
-    return Model(name, program.feeds, program.fetches, size)
+    return Model(name, program.feeds, program.fetches, size, source)
 
 
 def from_memory(program: bytes, weights: bytes, core: Any) -> Model:
     parsed = parse(program, core, "the program in memory", is_json=looks_like_json(program))
     where = "the weights in memory"
     _compare(list(saved_tensors(weights, where)), parsed.weights, where)
-    return Model("memory", parsed.feeds, parsed.fetches, len(weights))
+    return Model("memory", parsed.feeds, parsed.fetches, len(weights), program)
 
 
 def looks_like_json(program: bytes) -> bool:

@@ -115,11 +115,24 @@ def _invariant(body: Computation) -> set[int]:
     }
 
 
+def _origin(known: dict[str, Instruction], name: str) -> Instruction:
+    """What a value is behind copies, other shapes, and tuples that are taken apart again."""
+    instruction = known[name]
+    while True:
+        if instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
+            instruction = known[instruction.operands[0]]
+            continue
+        if instruction.opcode != "get-tuple-element":
+            return instruction
+        whole = known[instruction.operands[0]]
+        if whole.opcode != "tuple":
+            return instruction
+        instruction = known[whole.operands[int(instruction.attributes["index"])]]
+
+
 def _position(known: dict[str, Instruction], name: str, parameter: str) -> int | None:
     """The part of the carried tuple that an instruction is."""
-    instruction = known[name]
-    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
-        instruction = known[instruction.operands[0]]
+    instruction = _origin(known, name)
     if instruction.opcode == "get-tuple-element" and instruction.operands[0] == parameter:
         return int(instruction.attributes["index"])
     return None
@@ -145,9 +158,7 @@ def _expanded(t: Translation, computation: Computation) -> dict[str, Instruction
 
 def _comparisons(known: dict[str, Instruction], name: str) -> list[Instruction]:
     """The comparison a condition ends in, or all that must hold at once."""
-    instruction = known[name]
-    if instruction.opcode in ("copy", "reshape", "bitcast", "convert"):
-        return _comparisons(known, instruction.operands[0])
+    instruction = _origin(known, name)
     if instruction.opcode == "and":
         return [c for operand in instruction.operands for c in _comparisons(known, operand)]
     return [instruction] if instruction.opcode == "compare" else []
@@ -188,9 +199,7 @@ def _side(
     if position is not None:
         value = carried[position]
         return position, value.value if isinstance(value, Number) else None
-    instruction = known[name]
-    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
-        instruction = known[instruction.operands[0]]
+    instruction = _origin(known, name)
     if instruction.opcode == "constant":
         try:
             return None, float(instruction.literal)
@@ -203,9 +212,7 @@ def _step(t: Translation, body: Computation, position: int) -> float | None:
     """By how much a turn of the loop moves a counter."""
     known = _expanded(t, body)
     (parameter,) = body.parameters()
-    instruction = known[known[body.root].operands[position]]
-    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
-        instruction = known[instruction.operands[0]]
+    instruction = _origin(known, known[body.root].operands[position])
     if instruction.opcode not in ("add", "subtract"):
         return None
     sign = 1.0 if instruction.opcode == "add" else -1.0
@@ -219,9 +226,7 @@ def _step(t: Translation, body: Computation, position: int) -> float | None:
 
 
 def _is_constant(known: dict[str, Instruction], name: str) -> bool:
-    instruction = known[name]
-    while instruction.opcode in ("copy", "reshape", "convert", "bitcast"):
-        instruction = known[instruction.operands[0]]
+    instruction = _origin(known, name)
     return instruction.opcode == "constant"
 
 

@@ -10,7 +10,9 @@ const categoryColour = (name) => (KNOWN_CATEGORIES.includes(name) ? `--c-${name}
 const phaseColour = (phase) => (["forward", "backward", "update"].includes(phase) ? `--${phase}` : "--other");
 
 async function unpackData() {
-  const packed = Uint8Array.from(atob(byId("data").textContent), (letter) => letter.charCodeAt(0));
+  const text = atob(byId("data").textContent);
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).json();
 }

@@ -6,7 +6,7 @@ function drawLiveness(chart, context, steps, numbers, memory) {
   const bottom = chart.height - chart.edge.bottom;
   const scale = (bottom - chart.edge.top) / top;
   chart.drawValues(top, (size) => `${whole(size / 1024)} KiB`, true);
-  chart.drawAxis((number) => (Number.isInteger(number) ? whole(number) : ""));
+  chart.drawAxis((number) => (Number.isInteger(number) ? whole(number) : ""), "step");
   // One column for each pixel: the highest step in it, so no peak is lost when thousands share it.
   const last = Math.min(chart.width - chart.edge.right, Math.ceil(chart.toPixel(numbers.length)));
   for (let x = chart.edge.left; x < last; x += 1) {

@@ -18,7 +18,7 @@ function drawTiles(chart, context, memory) {
   const height = bottom - chart.edge.top;
   const y = (value) => bottom - (value / top) * height;
   chart.drawValues(top, (size) => `${whole(size / 1024)} KiB`, true);
-  chart.drawAxis((tile) => whole(tile));
+  chart.drawAxis((tile) => whole(tile), "tile");
   context.save();
   context.beginPath();
   context.rect(chart.edge.left, 0, chart.inner, chart.height);

@@ -17,7 +17,7 @@ function stepColumns(steps, total) {
     number("time", "Time", 88, (i) => steps.once[i], (i) => timeText(steps.seconds(steps.once[i])), "Time of one run"),
     { name: "causes", title: "Causes", width: 120, number: true, explain: "Compute, exchange, sync, host and links as parts of the step", value: (i) => steps.once[i], cell: (i) => causeTrack((cause) => steps.number(cause, i), steps.once[i]) },
     number("share", "Share", 78, (i) => steps.all(i), (i) => percent(steps.all(i) / total), "Part of all cycles of a call, over all IPUs"),
-    number("rate", "FLOP/s", 104, (i) => (steps.once[i] ? steps.number("flops", i) / steps.once[i] : 0), (i) => (steps.number("flops", i) && steps.once[i] ? `${flopsText(steps.number("flops", i) / steps.seconds(steps.once[i]))}/s` : "–"), "Arithmetic per second while it runs"),
+    number("rate", "FLOP/s", 126, (i) => (steps.once[i] ? steps.number("flops", i) / steps.once[i] : 0), (i) => (steps.number("flops", i) && steps.once[i] ? `${flopsText(steps.number("flops", i) / steps.seconds(steps.once[i]))}/s` : "–"), "Arithmetic per second while it runs"),
     number("tiles", "Tiles", 68, (i) => steps.number("tiles_used", i), (i) => (steps.number("tiles_used", i) ? whole(steps.number("tiles_used", i)) : "–"), "Tiles that compute"),
     number("live", "Live", 90, (i) => steps.number("live_bytes", i), (i) => (steps.number("live_bytes", i) ? kibi(steps.number("live_bytes", i)) : "–"), "Bytes on the fullest tile that live through it"),
     number("temporary", "Temporary", 94, (i) => steps.number("temporary_bytes", i), (i) => (steps.number("temporary_bytes", i) ? kibi(steps.number("temporary_bytes", i)) : "–"), "Bytes on the fullest tile that it needs itself"),

@@ -127,11 +127,14 @@ class Chart {
   }
 
   // Numbers below, at round places of `unit` (a cycle count that is one second, for instance).
-  drawAxis(text, unit = 1, y = this.height - this.edge.bottom) {
+  drawAxis(text, caption, unit = 1) {
     const context = this.context;
+    const y = this.height - this.edge.bottom;
     const step = unit * niceStep(this.span / unit, Math.max(2, Math.floor(this.inner / 100)));
     context.textBaseline = "top";
     context.fillStyle = colour("--muted");
+    context.textAlign = "left";
+    context.fillText(caption, 10, y + 7);
     for (let value = Math.ceil(this.from / step) * step; value <= this.to * 1.000001; value += step) {
       const x = this.toPixel(value);
       context.strokeStyle = colour("--line");

@@ -28,7 +28,7 @@ function drawTimeline(chart, context, lanes, clock) {
     if (names) for (const block of visible) drawNames(chart, context, lanes, block, top + TRACKS.block, under);
     context.restore();
   });
-  chart.drawAxis((value, step) => tickTime(value / clock, step / clock), clock);
+  chart.drawAxis((value, step) => tickTime(value / clock, step / clock), "time", clock);
   if (chart.cursor > chart.edge.left) {
     context.strokeStyle = colour("--text");
     chart.line(Math.round(chart.cursor) + 0.5, 4, Math.round(chart.cursor) + 0.5, chart.height - chart.edge.bottom);

@@ -1,0 +1,48 @@
+"""The same network from PyTorch, Keras and Paddle has the same figures, within a few per cent."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("neutral_networks.py")
+FRAMEWORKS = {"torch": "torch", "keras": "tensorflow", "paddle": "paddle"}
+#: Training differs by how each framework writes its optimiser's arithmetic.
+TOLERANCE = {"infer": 0.04, "train": 0.10}
+
+
+@functools.cache
+def figures(framework: str, network: str, mode: str) -> dict:
+    if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
+        pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
+    environment = os.environ | {
+        "POPLAR_IPUMODEL": "1", "TF_POPLAR_FLAGS": "--use_ipu_model", "TF_CPP_MIN_LOG_LEVEL": "3",
+        "GLOG_minloglevel": "2", "SOFTIPU_SYSTEM": "bow-pod16",
+    }  # fmt: skip
+    environment.pop("CUSTOM_DEVICE_ROOT", None)
+    child = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT), framework, network, mode],
+        env=environment, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr[-3000:]
+    line = next(line for line in child.stdout.splitlines() if line.startswith("FIGURES "))
+    return json.loads(line.removeprefix("FIGURES "))
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("network", ["cnn", "block"])
+@pytest.mark.parametrize("framework", ["keras", "paddle"])
+def test_a_network_costs_the_same_from_each_framework(framework, network, mode):
+    expected, found = figures("torch", network, mode), figures(framework, network, mode)
+    assert found["unknown"] == expected["unknown"] == {}
+    assert found["matmuls"] == expected["matmuls"]
+    assert found["convolutions"] == expected["convolutions"]
+    for name in ("cycles", "throughput", "fullest_tile", "all_tiles"):
+        assert found[name] == pytest.approx(expected[name], rel=TOLERANCE[mode]), name
