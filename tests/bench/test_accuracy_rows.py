@@ -154,3 +154,6 @@ def test_the_page_has_prediction_and_figure_of_each_row() -> None:
     assert fit.right
     assert not Fit(small(), one.estimate, None).right
     assert "Small 20%" in text
+    assert "1 of them stop fitting" in text
+    quick = page([one], {}, [dataclasses.replace(fit, stops_at=None, tried=False)])
+    assert "not tried" in quick

@@ -33,6 +33,8 @@ KNOWN_WRONG = (
     "The CTC loss has no cost of its own: it is bounded by its bytes.",
     "What the host does (decoding, loading, framework overhead) is not modelled: PyTorch's rows "
     "trail TensorFlow's on the same workload for that reason.",
+    "DeBERTa's gathers of relative positions are far too slow: PopRT has an operator of its own "
+    "for them, and rearranges its products around it.",
     "How full packs of sequences are is not published for most inference rows.",
 )
 
@@ -135,10 +137,16 @@ def _constants() -> str:
 def _memory(known: Sequence[Fit]) -> str:
     right = sum(one.right for one in known)
     fitting = sum(one.estimate.fits for one in known)
+    tried = all(one.tried for one in known)
+    larger = (
+        f"; {right} of them stop fitting at or before {MOST:g} times their micro-batch."
+        if tried
+        else ". Larger micro-batches were not tried for this page."
+    )
     lines = [
         "## Memory", "",
-        f"Configurations that are known to have run. {fitting} of {len(known)} fit by the model, "
-        f"{right} of them stop fitting at or before {MOST:g} times their micro-batch.", "",
+        f"Configurations that are known to have run. {fitting} of {len(known)} fit by the model"
+        + larger, "",
         "| configuration | chip | KiB on the fullest tile | fits | stops fitting at | source |",
         "|---|---|---:|---|---:|---|",
     ]  # fmt: skip

@@ -79,6 +79,8 @@ class Fit:
     estimate: Estimate
     #: The first of the multiples tried at which it no longer fits; None: it still does.
     stops_at: float | None
+    #: Whether larger micro-batches were tried at all.
+    tried: bool = True
 
     @property
     def right(self) -> bool:
@@ -96,5 +98,5 @@ def fits(rows: Iterable[Row] = FITS, multiples: Sequence[float] = (1.5, 2.0, MOS
             if not estimate(*described_row(row, micro_batch), hints=False).fits:
                 stops = multiple
                 break
-        found.append(Fit(row, known, stops))
+        found.append(Fit(row, known, stops, bool(multiples)))
     return found
