@@ -238,7 +238,7 @@ ROWS: tuple[Row, ...] = (
          key="engineOptions", where="popart", write=_profiling,
          meaning="Write a profiling report to a directory (default: the current one). Entries of "
                  "POPLAR_ENGINE_OPTIONS win.",
-         support="ignored, warned once"),
+         support="modelled"),
     _kept("updatableNamedBuffers", Param("buffers", names), UNSET,
           "Names of the buffers that copyNamedBuffersToDevice() updates.",
           key="updatableNamedBuffers", where="popart"),

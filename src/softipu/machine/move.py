@@ -47,6 +47,8 @@ def fill(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) 
 
 def gather(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
     """MultiSlice: rows of the table and their columns are dealt to tiles, then picked out."""
+    if op.attributes.get("grouped"):
+        return _grouped(_index(inputs[1:]), outputs[0].elements, outputs[0], machine)
     return _by_index(inputs[0], _index(inputs[1:]), outputs[0].elements, machine, update=False)
 
 
@@ -58,7 +60,24 @@ def scatter(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machin
         if tensor.dtype.startswith("float") and tensor.shape != table.shape
     ]  # fmt: skip
     indices = _index(inputs)
+    if op.attributes.get("grouped"):
+        return _grouped(indices, max(data, default=indices), table, machine)
     return _by_index(table, indices, max(data, default=indices), machine, update=True)
+
+
+def _grouped(indices: int, data: int, result: Tensor, machine: Machine) -> Cost:
+    """Each group has its own indices, and tiles the groups they hold: nobody looks at others'."""
+    if not data or not indices:
+        return Cost(plan="no rows")
+    indices = min(indices, data)
+    here, tiles = spread(indices, machine, 1)
+    width, size = max(1, data // indices), max(1, result.bytes // max(1, result.elements))
+    worker = 30 + ceil(here / machine.workers) * (19 + 2 * ceil(width * size / 4))
+    return (
+        exchange(float(here * (4 + width * size)), machine)
+        + vertex("multi_slice", machine.workers * worker, tiles=tiles)
+        + Cost(temporary=here * 4, plan=f"{indices} indices, each in its group")
+    )
 
 
 def _index(inputs: list[Tensor]) -> int:
