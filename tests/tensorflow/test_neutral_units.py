@@ -145,6 +145,22 @@ def test_each_weight_gradient_comes_with_the_gradient_that_it_needs(order):
     assert sum(phase is Phase.UPDATE for phase in phases) == 3
 
 
+def test_a_sum_of_gradients_without_a_name_runs_with_what_reads_it():
+    """`AddN` of a gradient tape is under no `gradient_tape`."""
+    tape = {"op_name": "gradient_tape/m/x", "op_type": "Neg"}
+    text = module(
+        line("f", "tanh", "p0", op_name="m/Tanh", op_type="Tanh"),
+        line("a", "negate", "f", **tape), line("b", "negate", "a", **tape),
+        line("sum", "add", "a", "b", op_name="AddN", op_type="AddN"),
+        line("c", "negate", "sum", **tape),
+        root=line("u", "subtract", "p1", "c", op_name="sub", op_type="Sub"),
+    )  # fmt: skip
+    phases = {op.name: op.phase for op in graph_of_hlo(text, inputs=1).ops}
+    assert phases["sum"] is Phase.BACKWARD
+    assert phases["f"] is Phase.FORWARD
+    assert phases["u"] is Phase.UPDATE
+
+
 def test_weights_are_replaced_by_what_the_update_makes():
     graph = graph_of_hlo(training(), inputs=1)
     assert sorted(graph.updates) == [("u0", "p1"), ("u1", "p2"), ("u2", "p3")]

@@ -75,8 +75,6 @@ class Translation:
         self.values: dict[str, str] = {}
         self.uses: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
-        #: Masks of dropouts, which the backward pass draws again.
-        self.masks: set[str] = set()
         self.looks_at: dict[str, str] = {}
         #: Looks that show the last two dimensions in the other order than memory has them.
         self.turned: set[str] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from softipu.graph import Builder, Graph, Phase, Role, Schedule
 
 from .neutral_context import StageOf, Translation, leaves, spec_of
-from .neutral_hlo import Instruction, Module, parse
+from .neutral_hlo import Module, parse
 from .neutral_loops import walk
 from .neutral_units import Unit, units_of
 
@@ -108,8 +108,3 @@ def _by_phase(build: Builder) -> None:
     """What a forward op made for the backward pass alone runs there."""
     rank = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.UPDATE: 2}
     build.ops.sort(key=lambda op: rank[op.phase])
-
-
-def entry_parameters(text: str) -> list[Instruction]:
-    """The parameters of a program, in order."""
-    return parse(text).entry.parameters()

@@ -19,7 +19,7 @@ from .neutral_units import units_of
 _TURNED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
-def walk(t: Translation, computation: Computation, skip: frozenset[str] = frozenset()) -> None:
+def walk(t: Translation, computation: Computation) -> None:
     """Translates all units of a computation whose parameters have values already."""
     units = units_of(t.module, computation)
     for unit in units:
@@ -29,7 +29,7 @@ def walk(t: Translation, computation: Computation, skip: frozenset[str] = frozen
                 t.users[operand].append(instruction.name)
     t.roots = {computation.root}
     for unit in units:
-        if unit.first.opcode != "parameter" and unit.first.name not in skip:
+        if unit.first.opcode != "parameter":
             translate_unit(t, unit)
 
 

@@ -24,6 +24,7 @@ _SOFTMAX_PART = re.compile(r"^(.*)/(mul|Sum|sub|mul_1|neg|Neg)$")
 #: What XLA calls the instructions that only hand results over.
 _RESULTS = "XLA_Retvals"
 _PASSES = ("call", "fusion", "map")
+_RANK = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.UPDATE: 2}
 #: Convex units may take in this many instructions that lie between two of theirs.
 _MOST_BETWEEN = 60
 
@@ -276,6 +277,10 @@ def _set_phases(units: list[Unit]) -> None:
     handed = {index for index, unit in enumerate(units) if unit.first.op_name == _RESULTS}
     for index, unit in reversed(list(enumerate(units))):
         users = readers[index] - handed
+        # Sums of gradients have no name that says so, but what reads them runs backward.
+        earliest = min((units[user].phase for user in users), key=_RANK.__getitem__, default=None)
+        if earliest is not None and _RANK[earliest] < _RANK[unit.phase]:
+            unit.phase = earliest
         if unit.phase is not Phase.FORWARD or unit.first.opcode == "parameter" or not users:
             continue
         if all(units[user].phase is Phase.UPDATE for user in users):
@@ -285,9 +290,6 @@ def _set_phases(units: list[Unit]) -> None:
 def _belongs(unit: Unit, optimisers: set[str]) -> bool:
     """Whether the unit is under the name of an optimiser: counters, learning rates."""
     return unit.first.op_name.partition("/")[0] in optimisers
-
-
-_RANK = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.UPDATE: 2}
 
 
 def _by_dependency(units: list[Unit]) -> list[Unit]:
