@@ -1,8 +1,8 @@
 """Bytes of a tile that are no data: vertex code, control and exchange code, vertex state.
 
 Programs share the code of a kind of vertex, and compilers outline ops that look alike, so that the
-second of them costs a call. The sizes are rough figures from public PopVision reports of such
-models and from the codelets' sources; they are the part of memory the model knows least about.
+second of them costs a call. The sizes are our guesses, chosen so that configurations known to fit
+do fit: the part of memory that the model knows least about.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .cost import Cost
 
 #: Run-time, exchange helpers and control that every program has.
 _BASE = 14_000
-#: Code of a vertex kind by the start of its name; the assembly of lib/poplin and lib/popops.
+#: Code of a vertex kind by the start of its name.
 _VERTEX_CODE = {
     "AMP": 3_600, "SLIC": 2_800, "HMAC": 1_600, "VMAC": 1_900, "outer product": 700,
     "reduce": 1_700, "transpose": 1_200, "copy": 300, "pool": 1_400, "multi_slice": 900,
