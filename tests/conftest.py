@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,11 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src"
 Worker = Callable[..., "subprocess.Popen[str]"]
+
+# Whoever runs in the background of a shell inherits that Ctrl-C is ignored; what tests start must
+# not.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,8 @@ class Pulse:
         self._stopping = threading.Event()
         self._beats = 0
         #: Whether instance 0 has ended in peace: its store may be gone, and nobody asks it again.
-        self._alone = False
+        #: What is known for good, once instance 0 has left and its store is no longer asked.
+        self._last_word: Departure | None = None
         self._beat()
         self._thread = threading.Thread(target=self._run, name="softipu-pulse", daemon=True)
         self._thread.start()
@@ -48,8 +49,9 @@ class Pulse:
         while not self._stopping.wait(BEAT_SECONDS):
             try:
                 self._beat()
-                if self._index != 0 and self._note(0) is not None:
-                    self._part()
+                note = self._note(0) if self._index != 0 else None
+                if note is not None:
+                    self._part(note)
                     return
             except RuntimeError:
                 # Whoever holds the store is gone; the next collective finds that out and says so.
@@ -60,16 +62,17 @@ class Pulse:
         with self._lock:
             self._store.set(f"beat/{self._index}", str(self._beats))
 
-    def _part(self) -> None:
-        """Instance 0 has ended: tell it that it may take the store along."""
+    def _part(self, note: dict[str, Any]) -> None:
+        """Instance 0 has left: tell it that it may take the store along."""
+        found = self._noted() or Departure(0, str(note["story"]))
         with self._lock:
             self._store.set(f"parted/{self._index}", "")
-            self._alone = True
+            self._last_word = found
 
     def leave(self, story: str, blamed: int | None = None) -> None:
         """A note for the others: this instance takes no further part, and why."""
         with contextlib.suppress(RuntimeError), self._lock:
-            if not self._alone:
+            if self._last_word is None:
                 note = json.dumps({"story": story, "blamed": blamed})
                 self._store.set(f"left/{self._index}", note)
 
@@ -89,8 +92,8 @@ class Pulse:
 
     def departed(self, silence: float) -> Departure | None:
         """An instance that left, or gave no sign of life for so many seconds of watching."""
-        if self._alone:
-            return Departure(0, "has ended")
+        if self._last_word is not None:
+            return self._last_word
         try:
             return self._noted() or self._silent(silence)
         except RuntimeError:
