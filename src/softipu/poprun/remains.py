@@ -16,6 +16,8 @@ from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SHARED_MEMORY = Path("/dev/shm")
+#: So often nothing is found before nothing is believed to be there.
+_QUIET_LOOKS = 3
 #: PyTorch names shared memory by the process that made it.
 _TORCH_FILE = re.compile(r"torch_([0-9]+)_[0-9]+_[0-9]+")
 
@@ -28,14 +30,16 @@ def adopt_orphans() -> None:
 def descendants(root: int) -> set[int]:
     """All processes below `root` that are not dead yet."""
     parents: dict[int, int] = {}
+    dead = {root}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError):
             text = Path(f"/proc/{name}/stat").read_bytes()
             fields = text[text.rindex(b")") + 2 :].split()
-            if fields[0] not in (b"Z", b"X"):
-                parents[int(name)] = int(fields[1])
+            parents[int(name)] = int(fields[1])
+            if fields[0] in (b"Z", b"X"):
+                dead.add(int(name))  # but it may still be the way to its children
     found: set[int] = set()
     for pid in parents:
         chain, at = [pid], pid
@@ -44,7 +48,7 @@ def descendants(root: int) -> set[int]:
             chain.append(at)
         if at == root or at in found:
             found.update(chain)
-    return found - {root}
+    return found - dead
 
 
 def end_descendants(
@@ -54,12 +58,15 @@ def end_descendants(
     root = os.getpid()
     started = time.monotonic()
     told = False
+    quiet = 0
     while True:
         _reap()
         left = descendants(root) - keep
         seen |= left
         age = time.monotonic() - started
-        if not left or age > patience + 2 * grace:
+        # Processes whose parents die while we look may not be seen at once.
+        quiet = 0 if left else quiet + 1
+        if quiet == _QUIET_LOOKS or age > patience + 2 * grace:
             return
         if age > patience + grace:
             _signal(left, signal.SIGKILL)
