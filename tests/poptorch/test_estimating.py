@@ -101,7 +101,8 @@ def test_a_compiled_model_is_estimated_as_it_is() -> None:
 def test_a_graph_takes_settings() -> None:
     one = softipu.estimate(graph(), arch="mk2")
     half = softipu.estimate(graph(), arch="mk2", options=Settings(matmul_partials="float16"))
-    assert half.cycles.total <= one.cycles.total
+    # The host is the limit in total; what the IPU does itself gets shorter.
+    assert half.cycles.compute < one.cycles.compute
     assert half.settings.chip == "mk2"
 
 
