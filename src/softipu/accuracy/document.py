@@ -33,7 +33,7 @@ KNOWN_WRONG = (
     "The CTC loss has no cost of its own: it is bounded by its bytes.",
     "What the host does (decoding, loading, framework overhead) is not modelled: PyTorch's rows "
     "trail TensorFlow's on the same workload for that reason.",
-    "DeBERTa's gathers of relative positions are far too slow: PopRT has an operator of its own "
+    "DeBERTa's gathers of relative positions are priced roughly: PopRT has an operator of its own "
     "for them, and rearranges its products around it.",
     "How full packs of sequences are is not published for most inference rows.",
 )
