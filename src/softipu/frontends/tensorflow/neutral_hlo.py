@@ -7,7 +7,7 @@ TensorFlow operator that each instruction came from. A line that is not understo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from softipu.errors import HloUnreadable
@@ -173,17 +173,9 @@ def shape_of(text: str, number: int = 0) -> Shape:
 
 def split(text: str) -> list[str]:
     """Items between commas that are in no brackets and no quotes."""
-    items, depth, quoted, start = [], 0, False, 0
-    for position, letter in enumerate(text):
-        if letter == '"' and text[position - 1 : position] != "\\":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif letter in _OPENING:
-            depth += 1
-        elif letter in _CLOSING:
-            depth -= 1
-        elif letter == "," and depth == 0:
+    items, start = [], 0
+    for position, letter, depth in _unquoted(text):
+        if letter == "," and depth == 0:
             items.append(text[start:position].strip())
             start = position + 1
     return [item for item in (*items, text[start:].strip()) if item]
@@ -191,19 +183,22 @@ def split(text: str) -> list[str]:
 
 def _balanced(text: str, number: int) -> tuple[str, str]:
     """What is inside the first bracket, and what comes after it."""
+    for position, letter, depth in _unquoted(text):
+        if letter in _CLOSING and depth == 0:
+            return text[1:position], text[position + 1 :]
+    raise HloUnreadable(f"Line {number} has a bracket without its other half: {_short(text)}")
+
+
+def _unquoted(text: str) -> Iterator[tuple[int, str, int]]:
+    """Letters outside quotes, each with its place and how many brackets are open after it."""
     depth, quoted = 0, False
     for position, letter in enumerate(text):
         if letter == '"' and text[position - 1 : position] != "\\":
             quoted = not quoted
-        elif quoted:
+        if quoted:
             continue
-        elif letter in _OPENING:
-            depth += 1
-        elif letter in _CLOSING:
-            depth -= 1
-            if depth == 0:
-                return text[1:position], text[position + 1 :]
-    raise HloUnreadable(f"Line {number} has a bracket without its other half: {_short(text)}")
+        depth += (letter in _OPENING) - (letter in _CLOSING)
+        yield position, letter, depth
 
 
 def _first_word(text: str, number: int) -> tuple[str, str]:
