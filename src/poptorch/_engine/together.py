@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -95,6 +95,7 @@ class Together:
         """Before the first step: all processes have the same program, and the same weights."""
         with told():
             self._group.agree("programs, options or optimizers", self._signature(memory))
+            self._group.meet_on(memory.device)
             digests = self._group.all_gather_bytes(_digest(_contents(memory)))
         others = [index for index, digest in enumerate(digests) if digest != digests[0]]
         if not others:
@@ -108,7 +109,7 @@ class Together:
             )
         for tensor in _contents(memory):
             with told():
-                _on_host(tensor, lambda held: self._group.broadcast(held, 0))
+                self._group.broadcast(tensor, 0)
 
     def _signature(self, memory: DeviceMemory) -> bytes:
         program = self._program
@@ -148,7 +149,7 @@ class Together:
         """What was summed up in the rooms becomes the sum over all processes."""
         with told():
             for flat in self._flat.values():
-                _on_host(flat, self._group.all_reduce)
+                self._group.all_reduce(flat)
 
 
 def _contents(memory: DeviceMemory) -> list[torch.Tensor]:
@@ -163,13 +164,3 @@ def _digest(tensors: Sequence[torch.Tensor]) -> bytes:
         whole = tensor.detach().cpu().contiguous().flatten()
         found.update(whole.view(torch.uint8).numpy().data)
     return found.digest()
-
-
-def _on_host(tensor: torch.Tensor, collective: Callable[[torch.Tensor], None]) -> None:
-    """Applies a collective; what lies on a GPU makes the way over the host's memory."""
-    if tensor.device.type == "cpu" and tensor.is_contiguous():
-        collective(tensor)
-        return
-    held = tensor.cpu().contiguous()
-    collective(held)
-    tensor.copy_(held)

@@ -11,13 +11,14 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import settings
 from ..errors import InstanceLate, InstanceLost, InstancesDisagree, NoGroup, SoftIPUError
-from . import environment, rendezvous
+from . import environment, gpus, rendezvous
 from .liveness import Departure, Pulse
 
 if TYPE_CHECKING:
@@ -51,8 +52,17 @@ class Group:
         self._store = store
         self._pulse = Pulse(store.clone(), self.index, self.count)
         self._gloo = rendezvous.connect(store, instance, self._timeout)
+        self._gpus: gpus.GpuLinks | None = None
 
     # --- collectives on tensors -----------------------------------------------------------------
+
+    def meet_on(self, device: torch.device) -> None:
+        """All instances say where their tensors lie. If that is a GPU for each, then reductions
+        go straight from GPU to GPU from now on."""
+        if not gpus.apart(self.all_gather_bytes(gpus.place_of(device))) or self._gpus is not None:
+            return
+        links = self._gpus = gpus.GpuLinks(self._store, self.instance, self._timeout)
+        self._do("connecting GPUs", lambda: [links.connect(device)])
 
     def all_reduce(self, tensor: torch.Tensor, reduction: Reduction = "sum") -> None:
         """The tensor becomes the sum (or so) over all instances, bit for bit the same in all."""
@@ -61,10 +71,13 @@ class Group:
         dist = rendezvous.distributed()
         options = dist.AllreduceOptions()
         options.reduceOp = getattr(dist.ReduceOp, reduction.upper())
-        pieces = [tensor]
-        if tensor.numel() > _PIECE_ELEMENTS and tensor.is_contiguous():
-            pieces = list(torch.split(tensor.view(-1), _PIECE_ELEMENTS))
-        self._do("all_reduce", lambda: [self._gloo.allreduce([piece], options) for piece in pieces])
+        if tensor.is_cuda and self._gpus is not None and tensor.is_contiguous():
+            links = self._gpus
+            self._do("all_reduce", lambda: [links.all_reduce(tensor, options)])
+            return
+        with _on_host(tensor) as held:
+            pieces = torch.split(held.view(-1), _PIECE_ELEMENTS)
+            self._do("all_reduce", lambda: [self._gloo.allreduce([p], options) for p in pieces])
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0) -> None:
         """The tensor becomes that of instance `root`."""
@@ -72,7 +85,8 @@ class Group:
         options = dist.BroadcastOptions()
         options.rootRank = self._known(root)
         options.rootTensor = 0
-        self._do("broadcast", lambda: [self._gloo.broadcast([tensor], options)])
+        with _on_host(tensor) as held:
+            self._do("broadcast", lambda: [self._gloo.broadcast([held], options)])
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all instances, in order; all have the same shape and type."""
@@ -219,6 +233,8 @@ class Group:
 
     def _abandon(self, work: Any, name: str) -> None:
         """Leaves a collective that has not ended, as after Ctrl-C; there can be no other one."""
+        if self._gpus is not None:
+            self._gpus.abort()
         for thing in (work, self._gloo):
             # Its destructor would wait for a peer that may never answer, so it must never run.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
@@ -251,6 +267,8 @@ class Group:
         self._pulse.stop()
         if self._failure is None:
             self._gloo = None
+            if self._gpus is not None:
+                self._gpus.close()
 
     def _linger(self) -> None:
         """Instance 0 may hold the store, in which the others look for what happened; in peace
@@ -261,6 +279,17 @@ class Group:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline and not self._pulse.everyone_left():
             time.sleep(0.05)
+
+
+@contextmanager
+def _on_host(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensor as gloo takes it: what lies on a GPU makes the way over the host's memory."""
+    if tensor.device.type == "cpu" and tensor.is_contiguous():
+        yield tensor
+        return
+    held = tensor.cpu().contiguous()
+    yield held
+    tensor.copy_(held)
 
 
 _lock = threading.Lock()
