@@ -219,3 +219,11 @@ def test_many_first_users_at_once_all_succeed(start):
     code = "from softipu import devices; print(devices.attach(1, timeout=30).ids)"
     workers = [start(code) for _ in range(12)]
     assert all(worker.wait() == 0 for worker in workers)
+
+
+def test_a_list_read_while_another_process_prepares_is_no_foreign_directory(monkeypatch, state):
+    """The list holds what was made last and lacks the marker, which was renamed meanwhile."""
+    Home(state).prepare()
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: [n for n in listed(path) if n != MARKER])
+    assert Home(state).exists()

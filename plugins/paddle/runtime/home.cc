@@ -106,7 +106,10 @@ bool Home::Exists() const {
     if (name != "." && name != ".." && name.rfind(kDraft, 0) != 0) others = true;
   }
   closedir(folder);
-  if (marker) {
+  // Asked for after the list was read: another process may be preparing the directory, and a list
+  // read meanwhile can hold what it made last and lack the marker, made first.
+  const std::string path = path_ + "/" + kMarker;
+  if (marker || (others && access(path.c_str(), F_OK) == 0)) {
     CheckMarker();
     return true;
   }

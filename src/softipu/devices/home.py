@@ -72,7 +72,10 @@ class Home:
                 return False
             except NotADirectoryError:
                 raise StateForeign(f"{self.path} is a file, not a directory.") from None
-        if MARKER in entries:
+            # Asked for after the list was read: another process may be preparing the directory, and
+            # a list read meanwhile can hold what it made last and lack the marker, made first.
+            marked = MARKER in entries or (entries and (self.path / MARKER).exists())
+        if marked:
             self._check_marker()
             return True
         if entries:
