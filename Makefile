@@ -3,6 +3,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+#: How many files of tests run at the same time; each takes a core and up to 2 GB.
+TEST_PROCESSES ?= 2
+# In the order of the folders: the last files are short, so that nobody waits long for the last one.
+SIDE_BY_SIDE := --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo test lint bench docs accuracy plugin plugin-asan inference-asan docker-check clean
@@ -22,9 +26,11 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 demo: $(STAMP)
 	$(BIN)/softipu demo
 
-# Paddle's tests in a process of their own: its signal handlers and libraries stay away from others.
+# Files of tests side by side; then those that measure, one by one. Paddle's tests in processes of
+# their own: its signal handlers and libraries stay away from others.
 test: $(STAMP) lint
-	$(BIN)/python -m pytest --ignore=tests/paddle
+	$(BIN)/python -m pytest --ignore=tests/paddle -m 'not alone' $(SIDE_BY_SIDE)
+	$(BIN)/python -m pytest --ignore=tests/paddle -m alone
 	$(BIN)/python -m pytest tests/paddle
 
 lint: $(STAMP)

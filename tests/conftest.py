@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 SOURCE = Path(__file__).parent.parent / "src"
 Worker = Callable[..., "subprocess.Popen[str]"]
@@ -18,6 +19,16 @@ Worker = Callable[..., "subprocess.Popen[str]"]
 # not.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Beside others, threads only take cores from each other. Set before any test imports torch.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says more about who else is on the machine; a test has a time-out.
+settings.register_profile(
+    "beside-others", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("beside-others")
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ ARENA = Path(__file__).with_name("lease_arena.py")
 SOURCE = Path(__file__).parents[2] / "src"
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_64_processes_fight_for_16_ipus_with_a_tenth_of_the_rounds_killed(state: Path):
     answer = subprocess.run(

@@ -13,6 +13,9 @@ from poprun_helpers import held, marked, running, shared_memory, wait_until
 
 from softipu.vipu.local import LocalController
 
+# What is left in shared memory could be of anybody else.
+pytestmark = pytest.mark.alone
+
 #: An instance that holds IPUs and shared memory, waits in a collective and has processes of its own.
 WORKER = """
 import os, pathlib, subprocess, sys, time

@@ -48,7 +48,7 @@ def run(script: Path, *arguments: str, cwd: Path) -> tuple[str, str]:
             os.killpg(process.pid, 9)
             raise
     assert process.returncode == 0, f"{output}\n{errors}"
-    assert left_behind(process.pid, wait=2.0) == []
+    assert left_behind(process.pid, wait=20.0) == []
     return output, errors
 
 

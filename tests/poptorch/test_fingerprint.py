@@ -495,6 +495,7 @@ def resnet50() -> nn.Module:
 OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [resnet50, lambda: Bert(24, 64, 4)], ids=["resnet", "bert"])
 def test_large_models_take_well_under_a_second(
     make: Callable[[], nn.Module], capsys: pytest.CaptureFixture[str]

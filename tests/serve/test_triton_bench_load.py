@@ -22,6 +22,9 @@ from softipu.serve.bench_server import HOST, Served, next_free_port, served
 from softipu.serve.bench_traffic import Requests, RequestType, Traffic, Turn
 from softipu.serve.server import chosen_port
 
+# The ports that it looks for are the same for all, and memory is measured.
+pytestmark = pytest.mark.alone
+
 BOTH = pytest.mark.parametrize("request_type", list(RequestType))
 
 

@@ -59,6 +59,7 @@ class Worker(threading.Thread):
         self.answers += 1
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_a_killed_server_keeps_every_answered_change(tmp_path: Path):
     state_file = tmp_path / "pod256.sqlite"

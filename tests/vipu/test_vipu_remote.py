@@ -57,6 +57,7 @@ def test_the_host_is_not_known(host):
         RemoteController(host, 8090, timeout=2).partitions()
 
 
+@pytest.mark.alone
 def test_a_server_that_accepts_and_sleeps_is_a_time_out():
     with fake_server(lambda connection: time.sleep(5)) as client:
         started = time.monotonic()
@@ -65,6 +66,7 @@ def test_a_server_that_accepts_and_sleeps_is_a_time_out():
         assert time.monotonic() - started < 2
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("part", ["status line", "headers", "body", "chunks"])
 def test_a_server_that_trickles_is_a_time_out_all_the_same(part):
     starts = {
