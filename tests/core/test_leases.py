@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -240,6 +241,16 @@ def test_monitors_never_make_an_attach_fail():
         stop.set()
         for watcher in watchers:
             watcher.join()
+
+
+def test_a_monitor_that_sleeps_while_it_looks_does_not_either(state: Path):
+    devices.attach(1).release()  # makes the file
+    path = usage.lock_path(Home(state), devices.status()[0].ipu)
+    with open(path) as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.3, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with devices.attach(device=0) as lease:
+            assert lease.ids == (0,)
 
 
 def test_a_released_lease_refuses_further_use():

@@ -22,6 +22,8 @@ constexpr int kFormat = 1;
 constexpr size_t kLargestRecord = 1 << 20;
 // Somebody who holds the lock for longer than this without a record really holds it.
 constexpr double kSettlingSeconds = 0.02;
+// Monitors share the lock for microseconds; on a busy machine one may be put to sleep just then.
+constexpr double kLookingSeconds = 5.0;
 
 struct Holder {
   Identity who;
@@ -77,16 +79,19 @@ bool IsStillNamed(int lock, const std::string& path) {
 // The locked descriptor, or -1 if the IPU is held.
 int LockOne(const Home& home, const Ipu& ipu) {
   const std::string path = home.LockOf(ipu.Key());
-  const double give_up = BootSeconds() + kSettlingSeconds;
+  const double began = BootSeconds();
   while (true) {
     const int lock = home.OpenLock(path);
     if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
       const int problem = errno;
+      const bool only_looked_at = problem == EWOULDBLOCK && flock(lock, LOCK_SH | LOCK_NB) == 0;
       close(lock);
       if (problem == EINTR) continue;
       if (problem != EWOULDBLOCK) ThrowFileError(path, problem);
-      // Monitors lock for microseconds to look; only a holder has a record.
-      if (BootSeconds() > give_up || LiveRecord(home, ipu)) return -1;
+      const double patience = only_looked_at ? kLookingSeconds : kSettlingSeconds;
+      // Only a holder has a record, and shares its lock with nobody.
+      const bool is_held = !only_looked_at && LiveRecord(home, ipu);
+      if (is_held || BootSeconds() > began + patience) return -1;
       usleep(500);
       continue;
     }

@@ -31,6 +31,8 @@ from .telemetry import Telemetry, telemetry_path
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 #: Somebody who holds the lock for longer than this without a record really holds it.
 _SETTLING_SECONDS = 0.02
+#: Monitors share the lock for microseconds; on a busy machine one may be put to sleep just then.
+_LOOKING_SECONDS = 5.0
 
 
 class Lease:
@@ -205,15 +207,18 @@ def _close_all(locks: list[FileIO]) -> None:
 
 def _lock_one(home: Home, ipu: Ipu) -> FileIO | None:
     path = usage.lock_path(home, ipu)
-    give_up = time.monotonic() + _SETTLING_SECONDS
+    began = time.monotonic()
     while True:
         lock = _open_lock(home, path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            only_looked_at = _can_be_shared(lock)
             lock.close()
-            # Monitors lock for microseconds to look; only a holder has a record.
-            if time.monotonic() > give_up or usage.has_live_record(home, ipu):
+            patience = _LOOKING_SECONDS if only_looked_at else _SETTLING_SECONDS
+            # Only a holder has a record, and shares its lock with nobody.
+            is_held = not only_looked_at and usage.has_live_record(home, ipu)
+            if is_held or time.monotonic() > began + patience:
                 return None
             time.sleep(0.0005)
             continue
@@ -224,6 +229,15 @@ def _lock_one(home: Home, ipu: Ipu) -> FileIO | None:
             lock.close()
             raise
         lock.close()  # somebody deleted the file under us: lock the new one
+
+
+def _can_be_shared(lock: FileIO) -> bool:
+    """Whether nobody but monitors has the lock at this moment."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_still_named(lock: FileIO, path: Path) -> bool:
