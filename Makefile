@@ -26,12 +26,13 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
 demo: $(STAMP)
 	$(BIN)/softipu demo
 
-# Files of tests side by side; then those that measure, one by one. Paddle's tests in processes of
-# their own: its signal handlers and libraries stay away from others.
+# Files of tests side by side, each with one thread, or they take the cores from each other; then those
+# that need the machine to themselves. Paddle's tests in processes of their own: its signal handlers and
+# libraries stay away from others.
 test: $(STAMP) lint
-	$(BIN)/python -m pytest --ignore=tests/paddle -m 'not alone' $(SIDE_BY_SIDE)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/paddle -m 'not alone' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest --ignore=tests/paddle -m alone
-	$(BIN)/python -m pytest tests/paddle
+	$(BIN)/python -m pytest tests/paddle $(SIDE_BY_SIDE)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

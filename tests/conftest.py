@@ -20,9 +20,6 @@ Worker = Callable[..., "subprocess.Popen[str]"]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Beside others, threads only take cores from each other. Set before any test imports torch.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says more about who else is on the machine; a test has a time-out.
 settings.register_profile(
