@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 TEST_PROCESSES ?= 2
 # In the order of the folders: the last files are short, so that nobody waits long for the last one.
 SIDE_BY_SIDE := --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
+# By name: to look for them in all files takes longer than most of them do.
+ALONE := $(shell grep -l 'pytest.mark.alone' tests/*/test_*.py)
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo test lint bench docs accuracy plugin plugin-asan inference-asan docker-check clean
@@ -31,7 +33,7 @@ demo: $(STAMP)
 # libraries stay away from others.
 test: $(STAMP) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/paddle -m 'not alone' $(SIDE_BY_SIDE)
-	$(BIN)/python -m pytest --ignore=tests/paddle -m alone
+	$(BIN)/python -m pytest -m alone $(ALONE)
 	$(BIN)/python -m pytest tests/paddle $(SIDE_BY_SIDE)
 
 lint: $(STAMP)

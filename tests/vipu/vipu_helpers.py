@@ -72,7 +72,7 @@ class RunningServer:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
-        _, self.error_text = self.process.communicate(timeout=20)
+        _, self.error_text = self.process.communicate(timeout=60)
 
 
 @contextlib.contextmanager
