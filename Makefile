@@ -8,7 +8,7 @@ TEST_PROCESSES ?= 2
 # In the order of the folders: the last files are short, so that nobody waits long for the last one.
 SIDE_BY_SIDE := --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 # By name: to look for them in all files takes longer than most of them do.
-ALONE := $(shell grep -l 'pytest.mark.alone' tests/*/test_*.py)
+ALONE := $(sort $(shell grep -rl 'mark\.alone' tests --include='test_*.py'))
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: demo test lint bench docs accuracy plugin plugin-asan inference-asan docker-check clean
