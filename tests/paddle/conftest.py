@@ -40,9 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _build(build, config)
         os.environ["CUSTOM_DEVICE_ROOT"] = str(build)
         # The plugin looks at the state directory once, when Paddle is imported: before any test.
-        # Nor may processes of tests that run side by side take each other's IPUs.
-        name = os.environ.get("PYTEST_XDIST_WORKER", "home")
-        os.environ["SOFTIPU_HOME"] = str(config.cache.mkdir("paddle-state") / name)
+        os.environ["SOFTIPU_HOME"] = str(config.cache.mkdir("paddle-state") / "home")
 
 
 def _lacking() -> str | None:
