@@ -61,9 +61,11 @@ def take_turns(how: str, turn: Callable[[], float]) -> None:
 
 def medians(players: Mapping[str, Player], rounds: int) -> dict[str, float]:
     times: dict[str, list[float]] = {side: [] for side in players}
+    order = list(players.items())
     for _ in range(rounds):
-        for side, player in players.items():
+        for side, player in order:
             times[side].append(player.turn())
+        order.reverse()  # nobody always comes after the same one
     for player in players.values():
         player.close()
     return {side: statistics.median(values) for side, values in times.items()}
