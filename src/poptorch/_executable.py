@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from softipu.estimating.modelled import Modelled
+
 from ._arg_parsers import rebuild
 from ._attachment import Attachment, clock
 from ._capture import Program
@@ -24,7 +26,6 @@ from ._errors import createPoptorchError
 from ._inputs import CompiledArguments
 from ._interrupts import held_back
 from ._logging import native
-from ._modelled import Modelled
 
 
 @dataclass

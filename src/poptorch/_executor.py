@@ -16,19 +16,20 @@ from typing import Any, ClassVar
 import torch
 
 from softipu.errors import SoftIPUError
+from softipu.estimating.modelled import Modelled
 from softipu.machine import Estimate
 
 from . import _impl, _latency, _printing, _weights, optim, profiling
 from ._attachment import clock
 from ._compiler import Job, write_hypers
-from ._errors import createPoptorchError, failure
+from ._errors import createPoptorchError
 from ._executable import Executable
 from ._executables import ExecutableFiles
 from ._executor_options import own_options
 from ._inputs import Arguments, Signature, warn_about_dicts
 from ._loaded import LoadedModel
 from ._logging import logger, native
-from ._modelled import Modelled, chip_here
+from ._modelled import as_users_catch_it, modelled
 from ._options_validate import _validateOptions
 from ._replicas import GroupedParameter
 from .enums import ConnectionType
@@ -312,10 +313,14 @@ class PoplarExecutor(ExecutableFiles):
     def _ask_the_model(self) -> None:
         """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
         try:
-            modelled = self._modelled()
-            modelled.check()
+            estimate = self._modelled()
+            estimate.check()
             kind = "training" if self._training else "inference"
-            modelled.report(self._options, kind)
+            named = self._options.model_name if self._options.exists("model_name") else ""
+            asked = self._options._Popart.options.get("engineOptions")
+            written = estimate.report(asked, folder=named or kind)
+            if written is not None:
+                native.info("Report written to %s", written)
         except BaseException:
             self._executable = None
             raise
@@ -538,14 +543,13 @@ class PoplarExecutor(ExecutableFiles):
         try:
             return self._modelled().estimate()
         except SoftIPUError as problem:
-            raise failure(type(problem), problem.what) from problem
+            raise as_users_catch_it(problem) from problem
 
     def _modelled(self) -> Modelled:
         executable = self._compiled()
         if executable.modelled is None:
-            executable.modelled = Modelled(
-                executable.program, self._options, chip_here(), _weights.name_of(self._user_model)
-            )
+            name = _weights.name_of(self._user_model)
+            executable.modelled = modelled(executable.program, self._options, name)
         return executable.modelled
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:

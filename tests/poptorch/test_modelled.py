@@ -13,7 +13,8 @@ from torch import nn
 
 import poptorch
 import softipu
-from poptorch._modelled import bytes_at_most, out_of_memory
+from poptorch._modelled import bytes_at_most
+from softipu.estimating.modelled import THREAD, out_of_memory
 
 
 def quiet() -> poptorch.Options:
@@ -27,7 +28,7 @@ def huge() -> nn.Module:
 
 def wait_for_estimates() -> None:
     for thread in threading.enumerate():
-        if thread.name == "softipu-estimate":
+        if thread.name == THREAD:
             thread.join(120)
 
 
@@ -115,8 +116,8 @@ def test_training_returns_the_last_micro_batch_s_times() -> None:
 def test_a_small_model_starts_no_estimate_by_itself() -> None:
     model = poptorch.inferenceModel(nn.Linear(64, 32), quiet())
     model.compile(torch.randn(4, 64))
-    assert model._modelled()._found is None
-    assert not [t for t in threading.enumerate() if t.name == "softipu-estimate"]
+    assert not model._modelled().known
+    assert not [t for t in threading.enumerate() if t.name == THREAD]
 
 
 def test_a_model_that_has_no_room_runs_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -139,3 +139,9 @@ class OutOfMemory(SoftIPUError, RuntimeError):
     code = 8017
     cause = "By the machine model, the program needs more memory on a tile than the IPU has."
     remedy = "Follow the suggestions of the message, or unset SOFTIPU_STRICT to run it anyway."
+
+
+class EstimateFailed(SoftIPUError):
+    code = 8018
+    cause = "Making the graph or the estimate of a program failed in a way that nobody foresaw."
+    remedy = "Report the program as a bug of softipu; results of runs don't depend on estimates."

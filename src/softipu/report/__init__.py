@@ -25,7 +25,7 @@ from .files import (
     write_files,
 )
 from .html import comparison, page
-from .requested import destination
+from .requested import destination, folder_of_its_own
 from .summary import summarise
 from .trace import chrome_trace
 
@@ -39,6 +39,7 @@ __all__ = [
     "destination",
     "find",
     "find_one",
+    "folder_of_its_own",
     "read",
     "summarise",
     "write",

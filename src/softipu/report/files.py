@@ -30,7 +30,7 @@ PAGE = "report.html"
 TRACE = "trace.json"
 COMPARISON = "comparison.html"
 #: Where scripts look besides the directory itself.
-PROGRAMS = ("training", "inference")
+PROGRAMS = ("training", "evaluation", "inference")
 
 _SQLITE = b"SQLite format 3\x00"
 
@@ -92,11 +92,21 @@ def find(path: str | os.PathLike[str]) -> list[Path]:
         return [place]
     if not place.is_dir():
         raise ProfileMissing(f"{place}: there is no such file or directory.")
-    for folders in ([place], [place / name for name in PROGRAMS]):
+    for folders in ([place], _of_programs(place)):
         found = [profile for folder in folders if (profile := _in(folder)) is not None]
         if found:
             return found
     raise ProfileMissing(f"{place} holds no {PROFILE}.")
+
+
+def _of_programs(place: Path) -> list[Path]:
+    """Folders of programs, numbered where there are several of a kind, in their order."""
+    found = []
+    for folder in place.iterdir():
+        kind, _, number = folder.name.partition("_")
+        if kind in PROGRAMS and (not number or number.isdecimal()) and folder.is_dir():
+            found.append((PROGRAMS.index(kind), int(number or 1), folder))
+    return [folder for _, _, folder in sorted(found)]
 
 
 def _in(folder: Path) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,10 @@ _ALL = "autoReport.all"
 #: Any of them makes a profile; each is as `autoReport.all` says unless it is set itself.
 _PARTS = ("autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 _WORDS = {"true": True, "1": True, "false": False, "0": False}
+
+_lock = threading.Lock()
+#: How many programs of this process have a folder, by directory and kind.
+_folders: dict[tuple[Path, str], int] = {}
 
 
 def destination(engine_options: Mapping[str, object] | None = None) -> Path | None:
@@ -30,6 +35,13 @@ def destination(engine_options: Mapping[str, object] | None = None) -> Path | No
     if not any(_flag(options, part, everything) for part in _PARTS):
         return None
     return Path(str(options.get("autoReport.directory") or "."))
+
+
+def folder_of_its_own(directory: Path, kind: str) -> Path:
+    """A folder for one program of this process: `inference`, and `inference_2` for the next."""
+    with _lock:
+        number = _folders[directory, kind] = _folders.get((directory, kind), 0) + 1
+    return directory / (kind if number == 1 else f"{kind}_{number}")
 
 
 def _from_environment() -> dict[str, object]:

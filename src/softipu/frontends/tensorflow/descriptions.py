@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 _state = threading.local()
+#: Held while a program is traced or described: tracing changes optimisers for as long as it lasts.
+LOCK = threading.RLock()
 
 
 @dataclass

@@ -27,9 +27,13 @@ def of_model(model: Any, mode: str = "train") -> tuple[Graph, Settings]:
     """The step that `fit` ("train"), `evaluate` ("test") or `predict` ("predict") repeats."""
     for key, execution in getattr(model, "_ipu_functions", {}).items():
         if key[0] == mode and execution.element_spec is not None:
-            break
-    else:
-        raise ModelNotRun(f"The model {model.name} has not run in mode {mode!r} on an IPU.")
+            return of_execution(model, execution)
+    raise ModelNotRun(f"The model {model.name} has not run in mode {mode!r} on an IPU.")
+
+
+def of_execution(model: Any, execution: Any) -> tuple[Graph, Settings]:
+    """The same of a function of the model that has been built, and may not have run yet."""
+    mode = execution.mode
     flat = tf.nest.flatten(execution.element_spec)
     stages = _stages_of(model)
     accumulation = execution._micro_steps if mode == "train" else 1
@@ -42,7 +46,7 @@ def of_model(model: Any, mode: str = "train") -> tuple[Graph, Settings]:
         recomputed_stages=_recomputed(model, len(mapping)) if training else frozenset(),
     )  # fmt: skip
     graph = graph_of_hlo(
-        hlo.of_model(model, mode), inputs=len(flat), name=model.name, schedule=schedule,
+        hlo.of_execution(model, execution), inputs=len(flat), name=model.name, schedule=schedule,
         stage_of=_by_layer(stages),
     )  # fmt: skip
     return graph, settings_of(
@@ -155,18 +159,16 @@ def settings_of(
 ) -> Settings:
     """The configuration of the IPU system as the machine model wants it."""
     config = system.config()
-    wanted = arch.system(environment.get("SOFTIPU_SYSTEM"))
-    base = Settings(chip=wanted.chip.name)
+    base = Settings(chip=chip())
     options = pipeline or {}
     if config is None:
         return base
-    version = config.device_connection.version
     convolutions = config.convolutions.poplar_options
     matmuls = config.matmuls.poplar_options
     given = matmuls.get("availableMemoryProportion", convolutions.get("availableMemoryProportion"))
     order = str(getattr(options.get("pipeline_schedule"), "name", "Grouped")).lower()
     return Settings(
-        chip=_CHIPS.get(version, base.chip),
+        chip=base.chip,
         available_memory_proportion=float(given) if given else base.proportion(0),
         matmul_partials=_partials(matmuls), convolution_partials=_partials(convolutions),
         pipeline_schedule=_schedule(order),
@@ -178,6 +180,13 @@ def settings_of(
         stochastic_rounding=config.floating_point_behaviour.esr.name != "OFF",
         outputs_every_micro_batch=every_output,
     )  # fmt: skip
+
+
+def chip() -> str:
+    """The chip that the configuration names, or that of the system."""
+    config = system.config()
+    here = arch.system(environment.get("SOFTIPU_SYSTEM")).chip.name
+    return here if config is None else _CHIPS.get(config.device_connection.version, here)
 
 
 def _partials(options: Mapping[str, str]) -> Partials:

@@ -13,7 +13,14 @@ from typing import Any, cast
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
-from softipu.frontends.tensorflow import float_trap, replicas, sessions, system
+from softipu.frontends.tensorflow import (
+    descriptions,
+    float_trap,
+    modelled,
+    replicas,
+    sessions,
+    system,
+)
 
 from .accumulation import Accumulator
 from .choice import Choice, compiled_step
@@ -22,8 +29,10 @@ from .choice import Choice, compiled_step
 class Execution:
     """One of a model's three functions, for one kind of batch."""
 
-    def __init__(self, model: Any, step: Callable[[Any], Any], *, counter: Any) -> None:
+    def __init__(self, model: Any, mode: str, step: Callable[[Any], Any], counter: Any) -> None:
+        """`mode` is `train`, `test` or `predict`."""
         self._model = model
+        self.mode = mode
         self.step = step
         self._counter = counter
         self._replicas: int = model._get_replication_factor()
@@ -32,6 +41,7 @@ class Execution:
         self._every_step = False
         self.queue: StepQueue | None = None
         self._built: tuple[Any, Callable[[Any, int], Any]] | None = None
+        self._step_traced: Any = None
         self._step_outputs: Any = None
         self._bytes_per_step = (0, 0)  # from and to the host
         #: How the steps run, where there is a choice.
@@ -61,6 +71,7 @@ class Execution:
         """Runs one execution; results by the model's reduction over replicas."""
         if self._built is None or self._built[0] != iterator.element_spec:
             self._built = (iterator.element_spec, self._build(iterator))
+            self._ask_the_model()
         if system.pre_compiling():
             return self._zeros()
         steps = int(self._model._steps_per_execution.numpy())
@@ -73,9 +84,17 @@ class Execution:
             float_trap.check(results, self._model.trainable_variables)
         return results
 
+    def _ask_the_model(self) -> None:
+        """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
+        try:
+            modelled.ask_about_keras(self._model, self, self._step_traced)
+        except BaseException:
+            self._built = None
+            raise
+
     def _build(self, iterator: Any) -> Callable[[Any, int], Any]:
         with self._tracing() as current:
-            step = self._traced_step(iterator.element_spec)
+            step = self._step_traced = self._traced_step(iterator.element_spec)
             self._step_outputs = step.structured_outputs
             self._bytes_per_step = _bytes(iterator.element_spec), _bytes(self._step_outputs)
             run = self._traced(iterator.element_spec, step)
@@ -110,7 +129,13 @@ class Execution:
         strategy = self._model.distribute_strategy
         context = distribute_lib.ReplicaContext(strategy, replica_id_in_sync_group=0)
         device = strategy.extended.non_slot_devices(None)
-        with replicas.trace(self._replicas) as current, context, tf.device(device):
+        # Not while a description of the same model is traced in the background.
+        with (
+            descriptions.LOCK,
+            replicas.trace(self._replicas) as current,
+            context,
+            tf.device(device),
+        ):
             yield current
 
     def _joined(self, each: list[Any]) -> Any:

@@ -268,7 +268,7 @@ class KerasExtensionBase(KerasExtension):
             self._check_pipelining_options(training=True, count=steps)
         key = ("train", steps)
         if key not in self._ipu_functions:
-            execution = Execution(self, self._training_step(steps), counter=self._train_counter)
+            execution = Execution(self, "train", self._training_step(steps), self._train_counter)
             if steps > 1 and not training_steps.accumulates_itself(self.optimizer):
                 execution.accumulate(self._accumulator(steps), steps)
             self._ipu_functions[key] = execution
@@ -355,7 +355,7 @@ class KerasExtensionBase(KerasExtension):
 
     def _function(self, key: Any, step: Callable[[Any], Any], counter: Any) -> Execution:
         if key not in self._ipu_functions:
-            self._ipu_functions[key] = Execution(self, step, counter=counter)
+            self._ipu_functions[key] = Execution(self, key[0], step, counter)
         return self._ipu_functions[key]
 
     def _with_callbacks(self, execution: Execution, mode: str) -> Callable[[Any], Any]:

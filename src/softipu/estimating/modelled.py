@@ -1,0 +1,174 @@
+"""What a real IPU would do with a program that a front end has built: asked, warned, reported.
+
+A front end says how its program becomes a graph, how large it is at most, and as what its users
+catch errors. The estimate is made at the first question, or by a background thread where somebody
+may have to be warned; a run neither waits for it nor fails with it, unless it was asked to.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from softipu import arch, settings
+from softipu.errors import EstimateFailed, OutOfMemory, SoftIPUError
+from softipu.graph import Graph
+from softipu.machine import Estimate, Settings
+from softipu.machine import estimate as price
+
+#: Name of the threads, for those who want to wait for all warnings.
+THREAD = "softipu-estimate"
+#: Share of the IPUs' memory below which all that a program makes has room, whatever its layout.
+_LARGE = 0.25
+#: Suggestions that a warning has room for.
+_HINTS = 3
+
+
+class Modelled:
+    """The estimate of one program, made once."""
+
+    def __init__(
+        self,
+        name: str,
+        describe: Callable[[], tuple[Graph, Settings]],
+        *,
+        large: Callable[[], bool],
+        log: logging.Logger,
+        raised: Callable[[SoftIPUError], Exception] = lambda problem: problem,
+    ) -> None:
+        """`large`: whether the program might have no room, found out without a graph. `raised`:
+        an error as users of the front end catch it."""
+        self.name = name
+        self._describe = describe
+        self._large = large
+        self._log = log
+        self._raised = raised
+        self._lock = threading.Lock()
+        self._found: Estimate | None = None
+        self._problem: SoftIPUError | None = None
+        self._training = False
+        self._told = False
+
+    @property
+    def known(self) -> bool:
+        """Whether somebody has asked already."""
+        return self._found is not None or self._problem is not None
+
+    def estimate(self) -> Estimate:
+        """The estimate; what went wrong with it is raised to whoever asks."""
+        with self._lock:
+            if not self.known:
+                self._make()
+        if self._problem is not None:
+            raise self._problem
+        assert self._found is not None
+        return self._found
+
+    def _make(self) -> None:
+        try:
+            graph, options = self._describe()
+            self._training = graph.training
+            self._found = price(graph, options)
+        except SoftIPUError as problem:
+            self._problem = problem
+        except Exception as error:  # noqa: BLE001 - told as a warning: no run ends with it
+            said = str(error).strip().partition("\n")[0]
+            self._problem = EstimateFailed(f"{self.name}: {type(error).__name__}: {said}")
+            self._problem.__cause__ = error
+
+    # --- what happens unasked when a program has been built --------------------------------------
+
+    def check(self) -> None:
+        """Refuse, or warn about, a program that has no room on the real IPU.
+
+        With SOFTIPU_STRICT=1 the answer is waited for; otherwise it comes in the background, and
+        only for a program that is large enough for the question to arise."""
+        if settings.get("SOFTIPU_STRICT"):
+            found = self._strictly()
+            if not found.fits:
+                raise self._raised(OutOfMemory(out_of_memory(found)))
+        elif self._large():
+            threading.Thread(target=self._warn, name=THREAD).start()
+
+    def report(
+        self,
+        engine_options: Mapping[str, object] | None = None,
+        folder: str | None = None,
+        kind: str | None = None,
+    ) -> Path | None:
+        """Write a report where engine options, the environment or `softipu run` ask for one.
+
+        It goes to `folder`, or else to a folder for the `kind` of program, one for each program.
+        Returns its page. A directory that can't be written is an error."""
+        from softipu import report
+
+        try:
+            asked = report.destination(engine_options)
+        except SoftIPUError as problem:
+            raise self._raised(problem) from problem
+        if asked is None:
+            return None
+        if settings.get("SOFTIPU_STRICT"):
+            self._strictly()
+        try:
+            found = self.estimate()
+        except SoftIPUError as problem:
+            self._tell_problem(problem)
+            return None
+        kind = kind or ("training" if self._training else "inference")
+        place = asked / folder if folder else report.folder_of_its_own(asked, kind)
+        try:
+            return report.write(found, place)[report.PAGE]
+        except SoftIPUError as problem:
+            raise self._raised(problem) from problem
+
+    def _strictly(self) -> Estimate:
+        try:
+            return self.estimate()
+        except SoftIPUError as problem:
+            raise self._raised(problem) from problem
+
+    def _warn(self) -> None:
+        try:
+            found = self.estimate()
+        except SoftIPUError as problem:
+            self._tell_problem(problem)
+            return
+        self._log.info(
+            "Modelled: %.0f cycles, %.1f samples/s on %s", found.cycles.total, found.throughput,
+            found.settings.chip,
+        )  # fmt: skip
+        if not found.fits:
+            self._log.warning("%s The program runs here nevertheless.", out_of_memory(found))
+
+    def _tell_problem(self, problem: SoftIPUError) -> None:
+        if not self._told:
+            self._told = True
+            self._log.warning(
+                "No estimate of %s, so that nobody knows whether it would have room on a real IPU, "
+                "and there is no report of it: %s The program runs nevertheless.",
+                self.name, problem,
+            )  # fmt: skip
+
+
+def is_large(most_bytes: int, ipus: int, chip: str) -> bool:
+    """Whether a program that makes so many bytes might have no room."""
+    known = arch.chip(chip)
+    return most_bytes > _LARGE * ipus * known.tiles * known.tile_memory
+
+
+def out_of_memory(found: Estimate) -> str:
+    """Which tile has too much, of what, and what to change first."""
+    worst = max(found.memory, key=lambda memory: memory.used - memory.capacity)
+    parts = sorted(worst.fullest_tile.items(), key=lambda item: -item[1])
+    told = ", ".join(f"{name} {size / 1024:.0f} KiB" for name, size in parts[:4] if size)
+    text = (
+        f"{found.name} would be out of memory on a real {found.settings.chip} IPU: the fullest "
+        f"tile of IPU {worst.ipu} needs {worst.used / 1024:.0f} of {worst.capacity / 1024:.0f} KiB "
+        f"({told})."
+    )
+    for hint in found.hints[:_HINTS]:
+        text += f" Change {hint.option}: {hint.text.rstrip('.')}."
+    return text
