@@ -87,12 +87,6 @@ class ModelNotRun(SoftIPUError):
     remedy = "Call fit (mode `train`), evaluate (`test`) or predict (`predict`) first."
 
 
-class EstimateFormatUnknown(SoftIPUError):
-    code = 8073
-    cause = "Estimates read Paddle's older program format, as the IPU's own front end does."
-    remedy = "Save the model as .pdmodel (FLAGS_enable_pir_api=0), and estimate that."
-
-
 class EstimateNeedsBatch(SoftIPUError):
     code = 8072
     cause = "A graph for an IPU has shapes that are known in numbers before it runs."

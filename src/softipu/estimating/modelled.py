@@ -37,14 +37,17 @@ class Modelled:
         large: Callable[[], bool],
         log: logging.Logger,
         raised: Callable[[SoftIPUError], Exception] = lambda problem: problem,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
         """`large`: whether the program might have no room, found out without a graph. `raised`:
-        an error as users of the front end catch it."""
+        an error as users of the front end catch it. `prepare`: what `describe` needs to have been
+        done before the program runs on, where it is called in the background."""
         self.name = name
         self._describe = describe
         self._large = large
         self._log = log
         self._raised = raised
+        self._prepare = prepare
         self._lock = threading.Lock()
         self._found: Estimate | None = None
         self._problem: SoftIPUError | None = None
@@ -60,17 +63,20 @@ class Modelled:
         """The estimate; what went wrong with it is raised to whoever asks."""
         with self._lock:
             if not self.known:
-                self._make()
+                self._attempt(self._make)
         if self._problem is not None:
             raise self._problem
         assert self._found is not None
         return self._found
 
     def _make(self) -> None:
+        graph, options = self._describe()
+        self._training = graph.training
+        self._found = price(graph, options)
+
+    def _attempt(self, action: Callable[[], object]) -> None:
         try:
-            graph, options = self._describe()
-            self._training = graph.training
-            self._found = price(graph, options)
+            action()
         except SoftIPUError as problem:
             self._problem = problem
         except Exception as error:  # noqa: BLE001 - told as a warning: no run ends with it
@@ -90,6 +96,8 @@ class Modelled:
             if not found.fits:
                 raise self._raised(OutOfMemory(out_of_memory(found)))
         elif self._large():
+            with self._lock:
+                self._attempt(self._prepare)
             threading.Thread(target=self._warn, name=THREAD).start()
 
     def report(

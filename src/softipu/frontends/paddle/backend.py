@@ -8,7 +8,7 @@ import paddle
 
 from softipu.errors import PaddleProgramInNewIr
 
-from . import devices, feeds, graphs, lowering, plan
+from . import devices, feeds, graphs, lowering, modelled, plan
 from .executable import Executable, names_of
 from .strategy import IpuStrategy
 from .usage import EXECUTABLE
@@ -84,6 +84,7 @@ class IpuBackend:
         inputs = feeds.declared(program, names, fetches, how)
         lowered = lowering.lower(program, fetches, how, options, self._scope)
         executable = Executable(lowered, how, inputs, fetches, self._scope, options, program)
+        modelled.ask_about_compiled(executable)
         self.detach()
         self.attached(executable).describe(memory_bytes=executable.weight_bytes)
         _report_progress(options)

@@ -14,7 +14,7 @@ FORWARD, BACKWARD, OPTIMIZE = int(_ROLES.Forward), int(_ROLES.Backward), int(_RO
 LOSS, SCHEDULE = int(_ROLES.Loss), int(_ROLES.LRSched)
 HALF = core.VarDesc.VarType.FP16
 SINGLE = core.VarDesc.VarType.FP32
-_TENSORS = (core.VarDesc.VarType.DENSE_TENSOR, core.VarDesc.VarType.SELECTED_ROWS)
+TENSORS = (core.VarDesc.VarType.DENSE_TENSOR, core.VarDesc.VarType.SELECTED_ROWS)
 
 
 def role(op: Any) -> int:
@@ -82,14 +82,14 @@ def tensor_of(scope: Any, name: str) -> Any:
 
 def dtype_of(block: Any, name: str) -> Any:
     var = block.desc.find_var_recursive(name.encode())
-    if var is None or var.type() not in _TENSORS:
+    if var is None or var.type() not in TENSORS:
         return None
     return var.dtype()
 
 
 def shape_of(block: Any, name: str) -> list[int]:
     var = block.desc.find_var_recursive(name.encode())
-    return [] if var is None or var.type() not in _TENSORS else list(var.shape())
+    return [] if var is None or var.type() not in TENSORS else list(var.shape())
 
 
 def new_var(block: Any, name: str, like: str, dtype: Any = None, persistable: bool = False) -> Any:

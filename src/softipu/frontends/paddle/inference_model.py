@@ -27,7 +27,7 @@ _ELEMENTS = {
 }  # fmt: skip
 _FLOAT32 = 5
 #: Element types as the JSON format spells them.
-_JSON_ELEMENTS = {
+JSON_ELEMENTS = {
     "bool": "bool", "i8": "int8", "ui8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64",
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64",
     "c64": "complex64", "c128": "complex128",
@@ -190,7 +190,7 @@ def _parse_json(program: bytes) -> Program:
         elif kind in ("data", "fetch"):
             given = {attribute["N"]: attribute["AT"]["D"] for attribute in op["A"]}
             element, shape = op["O"][0]["TT"]["D"][:2]
-            dtype = _JSON_ELEMENTS.get(element["#"].rsplit("_", 1)[-1], element["#"])
+            dtype = JSON_ELEMENTS.get(element["#"].rsplit("_", 1)[-1], element["#"])
             slot = Feed(given["name"], tuple(shape), dtype)
             (found.feeds if kind == "data" else found.fetches)[slot.name] = slot
     return found

@@ -18,7 +18,7 @@ from typing import Any
 from softipu import settings
 from softipu.errors import InferenceUnsupported
 
-from . import devices, inference_model
+from . import devices, inference_model, modelled
 from .inference import buffers_of, options_of, without_ipus
 from .inference_session import Gate, NativeTensor, Port, Session
 
@@ -246,6 +246,7 @@ def _new_session(
         raise InferenceUnsupported(
             "The model was given to set_model_buffer as text.", remedy="Give it as bytes."
         )
+    modelled.ask_about_model(model, options)
     attachment = devices.attach(options.ipus, what=model.name)
     attachment.describe(memory_bytes=model.weight_bytes // options["ipu_device_num"])
     engine = _engine_config(core, config, is_json=files is not None and files.is_json)

@@ -17,7 +17,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 #: Functions of one tensor that are called on an IPU what Paddle says, with `_grad` for gradients.
-_UNARY = _words("""
+UNARY = _words("""
     abs acos acosh asin asinh atan atanh ceil celu cos cosh elu erf erfinv exp expm1 floor gelu
     lgamma log log10 log1p log2 logsigmoid mish reciprocal relu relu6 round rsqrt selu sigmoid
     sign silu sin sinh softplus softsign sqrt square tan tanh trunc swish digamma
@@ -31,7 +31,7 @@ _UNARY_NAMES: Mapping[str, str] = MappingProxyType({
     "isfinite_v2": "isfinite", "isinf_v2": "isinf", "isnan_v2": "isnan", "stanh": "tanh",
 })  # fmt: skip
 #: Functions of two tensors. What each gradient costs is in `_BINARY_GRADIENTS`.
-_BINARY: Mapping[str, str] = MappingProxyType({
+BINARY: Mapping[str, str] = MappingProxyType({
     "elementwise_add": "add", "elementwise_sub": "sub", "elementwise_mul": "mul",
     "elementwise_div": "div", "elementwise_max": "maximum", "elementwise_min": "minimum",
     "elementwise_pow": "pow", "elementwise_mod": "remainder",
@@ -77,7 +77,7 @@ def _unary_gradient(function: str) -> Handler:
 
 
 def _binary(t: Translation, op: Operation) -> None:
-    function, item = _BINARY[op.type], op.made("Out")[0]
+    function, item = BINARY[op.type], op.made("Out")[0]
     left, right = t.first(op, "X"), t.first(op, "Y", "X2", "Alpha")
     once = t.uses.get(op.given("X")[0], 0) == 1
     if function == "add" and once and t.add_bias(left, right):
@@ -188,7 +188,7 @@ def _check_finite(t: Translation, op: Operation) -> None:
 
 def _rows() -> dict[str, Handler]:
     rows: dict[str, Handler] = {}
-    for name in _UNARY:
+    for name in UNARY:
         function = _UNARY_NAMES.get(name, name)
         rows[name] = _unary(function)
         rows[f"{name}_grad"] = _unary_gradient(f"{function}_gradient")
@@ -201,7 +201,7 @@ def _rows() -> dict[str, Handler]:
         "floor": "mul", "ceil": "mul", "sign": "mul",
     }.items():  # fmt: skip
         rows[f"{name}_grad"] = _unary_gradient(functions)
-    for name in _BINARY:
+    for name in BINARY:
         rows[name] = _binary
         rows[f"{name}_grad"] = _binary_gradient
     for kind in ("sum", "mean", "max", "min", "prod", "any", "all"):
