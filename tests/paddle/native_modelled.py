@@ -67,7 +67,7 @@ def test_a_program_without_room_is_warned_about_and_strictly_refused(caplog, mon
     main, _, _, out = program()
     compiled(main, out)
     assert waited_for() == 0  # nobody needs an estimate of that
-    main, executor, x, out = program(16_000, open_batch=True)
+    main, executor, _, out = program(16_000, open_batch=True)
     built = compiled(main, out)
     ones = np.ones((4, 16_000), np.float32)
     for _ in range(2):

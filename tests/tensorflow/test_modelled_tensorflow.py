@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.python import ipu
 
 import pva
 import softipu
@@ -127,6 +128,126 @@ def test_a_directory_that_cannot_be_written_is_an_error(ipus, tmp_path, monkeypa
     monkeypatch.setenv("SOFTIPU_PROFILE_DIR", str(blocked))
     with ipus().scope(), pytest.raises(tf.errors.InternalError, match="SIPU-8050"):
         small().predict(X, batch_size=4)
+
+
+def product_of(weights):
+    @tf.function
+    def product(x):
+        return tf.linalg.matvec(weights, x)
+
+    return product
+
+
+def test_functions_of_a_strategy_and_of_the_compiler_are_asked_about_once(
+    ipus, caplog, tmp_path, monkeypatch
+):
+    strategy = ipus(device_connection__version="ipu1")
+    with strategy.scope():
+        product = product_of(tf.Variable(tf.zeros((12_000, 10_000))))
+        for _ in range(2):
+            strategy.run(product, args=[tf.ones(10_000)])
+        waited_for()
+        said = [r.getMessage() for r in caplog.records if "out of memory" in r.getMessage()]
+        assert len(said) == 1
+        assert "product would be out of memory on a real mk1 IPU" in said[0]
+        monkeypatch.setenv("SOFTIPU_STRICT", "1")
+        refused = product_of(tf.Variable(tf.zeros((12_000, 10_000))))
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="SIPU-8017"):
+            strategy.run(refused, args=[tf.ones(10_000)])
+        ask_for_reports(monkeypatch, tmp_path)
+
+        def doubled(x):
+            return x @ x
+
+        with tf.device("/device:IPU:0"):
+            for _ in range(2):
+                ipu.ipu_compiler.compile(doubled, [tf.ones((8, 8))])
+        (written,) = report.find(tmp_path)
+        assert json.loads(written.read_text())["name"] == "doubled"
+
+
+def test_a_pipeline_s_stages_are_those_of_the_report(ipus, tmp_path, monkeypatch):
+    ask_for_reports(monkeypatch, tmp_path)
+    strategy = ipus(2)
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True).repeat()
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    ops = ipu.pipelining_ops
+    with strategy.scope():
+        first = tf.Variable(tf.ones((12, 32)))
+        second = tf.Variable(tf.ones((32, 4)))
+        optimizer = keras.optimizers.legacy.SGD(0.01)
+
+        def begin(x, y):
+            return tf.nn.relu(x @ first), y
+
+        def end(x, y):
+            return tf.reduce_mean(tf.square(x @ second - y))
+
+        def update(loss):
+            return ops.OptimizerFunctionOutput(optimizer, loss, variables=[first, second])
+
+        @tf.function
+        def train():
+            ops.pipeline(
+                [begin, end], 8, repeat_count=3, infeed_queue=infeed, outfeed_queue=outfeed,
+                optimizer_function=update, pipeline_schedule=ops.PipelineSchedule.Interleaved,
+            )  # fmt: skip
+
+        infeed.initializer  # noqa: B018  # starts the feed
+        strategy.run(train)
+    assert len(outfeed.dequeue()[0]) == 24
+    (written,) = report.find(tmp_path)
+    found = report.read(written)
+    assert written.parent.name == "training"
+    assert found.schedule["stage_ipus"] == [0, 1]
+    assert (found.schedule["accumulation"], found.schedule["device_iterations"]) == (8, 3)
+    assert found.schedule["micro_batch"] == 4
+    assert found.settings.pipeline_schedule == "interleaved"
+    assert found.unknown == {}
+    places = {(step.kind, step.phase, step.stage) for step in found.steps if step.kind == "matmul"}
+    assert places == {
+        ("matmul", "forward", 0), ("matmul", "forward", 1), ("matmul", "backward", 1),
+        ("matmul", "backward", 0),
+    }  # fmt: skip
+    weights = [memory.all_tiles["weights"] for memory in found.memory]
+    assert weights == [4 * 12 * 32, 4 * 32 * 4]
+
+
+def test_a_session_s_program_is_asked_about_too(ipus, caplog, tmp_path, monkeypatch):
+    v1 = tf.compat.v1
+    ask_for_reports(monkeypatch, tmp_path)
+    with tf.Graph().as_default(), v1.Session() as session:
+        dataset = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4, drop_remainder=True).repeat()
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def step(x, y):
+            made = v1.layers.dense(x, 4, name="last")
+            loss = tf.reduce_mean(tf.square(made - y))
+            trained = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+            return outfeed.enqueue(loss), trained
+
+        def train():
+            return ipu.loops.repeat(6, step, [], infeed)
+
+        with tf.device("/device:IPU:0"):
+            run = ipu.ipu_compiler.compile(train)
+        losses = outfeed.dequeue()
+        ipus()
+        session.run([v1.global_variables_initializer(), infeed.initializer])
+        for _ in range(2):
+            session.run(run)
+        assert np.ravel(session.run(losses)).shape == (12,)
+        assert [r.getMessage() for r in caplog.records if "No estimate" in r.getMessage()] == []
+    (written,) = report.find(tmp_path)
+    found = report.read(written)
+    assert (found.name, written.parent.name) == ("train", "training")
+    assert found.schedule["device_iterations"] == 6
+    assert found.unknown == {}
+    # The weights and their momentum, in single precision.
+    parts = found.memory[0].all_tiles
+    assert parts["weights"] + parts["optimiser_state"] == 4 * 2 * (12 * 4 + 4)
 
 
 CALL = "import sys; from softipu.tools.main import main; sys.exit(main())"

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,6 +25,11 @@ class Description:
 
     #: Turns of its outermost loop.
     iterations: int = 1
+    #: Micro-batches whose gradients one update takes together.
+    accumulation: int = 1
+    #: The IPU of each stage of its pipeline, and the pipeline's options, by their names.
+    stage_ipus: tuple[int, ...] = (0,)
+    pipeline: dict[str, Any] = field(default_factory=dict)
     #: What it takes from infeeds in one turn.
     specs: list[tf.TensorSpec] = field(default_factory=list)
     #: Stand-ins for that; without any, the function is traced only to learn the specs.
@@ -60,6 +66,10 @@ class Description:
     def send(self, tensors: list[tf.Tensor]) -> tf.Operation:
         self.sent += tensors
         return tf.group(*tensors)
+
+
+#: Operations of a stage are in a scope of this name and the stage's number.
+STAGE = "pipeline_stage_"
 
 
 def current() -> Description | None:

@@ -52,6 +52,7 @@ def ask(
     traced: Any,
     ipus: int,
     kind: str | None = None,
+    prepare: Callable[[], object] = lambda: None,
 ) -> Modelled:
     """Warns, raises or writes a report about a program that was traced, as settings ask."""
     from .neutral_programs import chip
@@ -61,7 +62,7 @@ def ask(
     def large() -> bool:
         return is_large(bytes_at_most(traced), ipus, chip())
 
-    found = Modelled(name, describe, large=large, log=_logger, raised=_raised)
+    found = Modelled(name, describe, large=large, log=_logger, raised=_raised, prepare=prepare)
     found.check()
     written = found.report({} if config is None else config.compilation_poplar_options, kind=kind)
     if written is not None:
@@ -78,6 +79,67 @@ def ask_about_keras(model: Any, execution: Any, traced: Any) -> Modelled:
         return of_execution(model, execution)
 
     return ask(model.name, describe, traced, model._get_shard_count(), KINDS[execution.mode])
+
+
+def ask_about_function(
+    function: Any, args: Any, kwargs: Any, traced: Any, replicas: int, ipus: int
+) -> Modelled:
+    """The same for a function that runs on IPUs. It is described by tracing it once more, which is
+    done in the thread that calls it: it is the user's code."""
+    flat = tf.nest.flatten((args, kwargs))
+    places = [position for position, value in enumerate(flat) if tf.is_tensor(value)]
+    specs = [tf.TensorSpec(flat[position].shape, flat[position].dtype) for position in places]
+    python = getattr(function, "python_function", function)
+
+    def of_tensors(*tensors: tf.Tensor) -> Any:
+        given = list(flat)
+        for position, tensor in zip(places, tensors, strict=True):
+            given[position] = tensor
+        own_args, own_kwargs = tf.nest.pack_sequence_as((args, kwargs), given)
+        return python(*own_args, **own_kwargs)
+
+    name = str(getattr(getattr(python, "computation", python), "__name__", "function"))
+
+    def described() -> Callable[[], tuple[Graph, Settings]]:
+        from .neutral_programs import described_function
+
+        return described_function(of_tensors, *specs, replicas=replicas, name=name)
+
+    return _ask_now(name, described, traced, ipus)
+
+
+def ask_about_computation(
+    body: Any, inputs: Any, trace: Callable[..., Any], traced: Any, replicas: int, ipus: int
+) -> Modelled:
+    """The same for what `ipu_compiler.compile` has put into a graph of TensorFlow 1."""
+    name = str(getattr(body.computation, "__name__", "computation"))
+
+    def described() -> Callable[[], tuple[Graph, Settings]]:
+        from .neutral_programs import described_computation
+
+        return described_computation(body, inputs, trace, replicas, name)
+
+    return _ask_now(name, described, traced, ipus)
+
+
+def _ask_now(
+    name: str,
+    described: Callable[[], Callable[[], tuple[Graph, Settings]]],
+    traced: Any,
+    ipus: int,
+) -> Modelled:
+    """Asks about what can only be traced in this thread."""
+    known: list[Callable[[], tuple[Graph, Settings]]] = []
+
+    def prepare() -> None:
+        known.append(described())
+
+    def describe() -> tuple[Graph, Settings]:
+        if not known:
+            prepare()
+        return known[0]()
+
+    return ask(name, describe, traced, ipus, prepare=prepare)
 
 
 def bytes_at_most(traced: Any) -> int:

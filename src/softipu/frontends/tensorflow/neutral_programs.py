@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -14,7 +15,7 @@ from softipu.graph import Graph, Schedule
 from softipu.machine.settings import Partials, PipelineSchedule, Settings
 
 from . import hlo, system
-from .descriptions import Description, describe
+from .descriptions import LOCK, STAGE, Description, describe
 from .neutral import graph_of_hlo
 
 _CHIPS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "c600"}
@@ -43,7 +44,7 @@ def of_execution(model: Any, execution: Any) -> tuple[Graph, Settings]:
     schedule = Schedule(
         micro_batch=_batch(flat), accumulation=accumulation, device_iterations=steps,
         replicas=model._get_replication_factor(), stage_ipus=mapping,
-        recomputed_stages=_recomputed(model, len(mapping)) if training else frozenset(),
+        recomputed_stages=_recomputed(len(mapping)) if training else frozenset(),
     )  # fmt: skip
     graph = graph_of_hlo(
         hlo.of_execution(model, execution), inputs=len(flat), name=model.name, schedule=schedule,
@@ -87,7 +88,7 @@ def _mapping(model: Any, stages: dict[str, int]) -> tuple[int, ...]:
     return tuple(given) if given else tuple(range(max(stages.values()) + 1))
 
 
-def _recomputed(model: Any, stages: int) -> frozenset[int]:
+def _recomputed(stages: int) -> frozenset[int]:
     """With `allow_recompute` stages run forwards again; the last has just done so."""
     config = system.config()
     if config is None or not config.allow_recompute:
@@ -104,22 +105,74 @@ def of_function(
     """One turn of a program of `ipu.loops` with infeeds and outfeeds, or one call of a function.
 
     The outermost `repeat` becomes the number of device iterations; elements of infeeds become
-    inputs, what is sent to outfeeds becomes outputs.
+    inputs, what is sent to outfeeds becomes outputs; stages of a pipeline become stages.
     """
+    return described_function(function, *args, replicas=replicas, name=name)()
+
+
+def described_function(
+    function: Callable[..., Any], *args: Any, replicas: int = 1, name: str | None = None
+) -> Callable[[], tuple[Graph, Settings]]:
+    """What gives the same, in any thread: the function is traced here and now."""
     python = getattr(function, "python_function", function)
     given = [hlo._spec(value) for value in tf.nest.flatten(args)]
     asked = Description()
-    with describe(asked):
+    with LOCK, describe(asked):
         _trace(python, args, given, asked)
-    text = hlo.of_function(_stand_alone(python, args, given, asked), *given, *asked.specs)
-    inputs = [*given, *asked.specs]
-    schedule = Schedule(
-        micro_batch=_batch(asked.specs or given), device_iterations=asked.iterations,
-        replicas=replicas,
-    )  # fmt: skip
+    with LOCK:
+        text = hlo.of_function(_stand_alone(python, args, given, asked), *given, *asked.specs)
     called = name or str(getattr(python, "__name__", "function"))
-    graph = graph_of_hlo(text, inputs=len(inputs), name=called, schedule=schedule)
-    return graph, settings_of()
+    return _of_description(text, asked, given, replicas, called)
+
+
+def described_computation(
+    body: Callable[..., Any], inputs: list[Any], trace: Callable[..., Any], replicas: int, name: str
+) -> Callable[[], tuple[Graph, Settings]]:
+    """The same of a computation in a graph of TensorFlow 1: `trace` makes a function of the graph
+    from a Python function and its inputs."""
+    given = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+    asked = Description()
+
+    def once(*flat: tf.Tensor) -> list[tf.Tensor]:
+        return _tensors(body(*flat)) + asked.sent
+
+    with describe(asked):
+        trace(once, given)
+    asked.sent.clear()
+    whole = _stand_alone(body, given, given, asked)
+    text = hlo.of_graph_function(trace(whole, [*given, *asked.specs]))
+    return _of_description(text, asked, given, replicas, name)
+
+
+def _of_description(
+    text: str, asked: Description, given: list[Any], replicas: int, called: str
+) -> Callable[[], tuple[Graph, Settings]]:
+    inputs = [*given, *asked.specs]
+    stages = len(asked.stage_ipus)
+    settings = settings_of(pipeline=asked.pipeline)
+
+    def described() -> tuple[Graph, Settings]:
+        schedule = Schedule(
+            micro_batch=_batch(asked.specs or given), accumulation=asked.accumulation,
+            device_iterations=_updates(asked), replicas=replicas, stage_ipus=asked.stage_ipus,
+        )  # fmt: skip
+        stage_of = _by_layer({f"{STAGE}{stage}": stage for stage in range(stages)})
+        graph = graph_of_hlo(
+            text, inputs=len(inputs), name=called, schedule=schedule,
+            stage_of=stage_of if stages > 1 else lambda _: None,
+        )  # fmt: skip
+        if graph.training:
+            graph = replace(
+                graph, schedule=replace(schedule, recomputed_stages=_recomputed(stages))
+            )
+        return graph, settings
+
+    return described
+
+
+def _updates(asked: Description) -> int:
+    """Calls of an update: loops around an optimiser that accumulates count its micro-batches."""
+    return asked.iterations if asked.pipeline else max(1, asked.iterations // asked.accumulation)
 
 
 def _trace(python: Any, args: Any, given: list[Any], asked: Description) -> None:

@@ -16,7 +16,14 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import func_graph
 
-from softipu.frontends.tensorflow import float_trap, replicas, sessions, system
+from softipu.frontends.tensorflow import (
+    descriptions,
+    float_trap,
+    modelled,
+    replicas,
+    sessions,
+    system,
+)
 
 _state = threading.local()
 
@@ -124,6 +131,21 @@ def zeros_like(output: Any) -> Any:
     return tf.zeros([size or 0 for size in output.shape], output.dtype)
 
 
+def _identity(function: Any) -> tuple[Any, int]:
+    """The Python function behind a function of TensorFlow, and the object that it is a method of.
+    `ipu_compiler.compile` wraps the same computation anew in each call."""
+    python = function.python_function
+    python = getattr(python, "computation", python)
+    return getattr(python, "__func__", python), id(getattr(python, "__self__", None))
+
+
+def _kind(value: Any) -> Any:
+    """What makes a call another program: shapes and types of tensors, values of what is none."""
+    if tf.is_tensor(value):
+        return tuple(value.shape), value.dtype
+    return value if isinstance(value, bool | int | float | str) else type(value)
+
+
 class _Runs:
     """A `tf.function` as it was traced for different numbers of replicas."""
 
@@ -138,8 +160,11 @@ class _Runs:
         if replica_count(self._shards, ordinal) == 1 == system.ipus(ordinal):
             alone = system.instance()[1] == 1
             with observed_shards(ordinal), contextlib.nullcontext() if alone else replicas.trace(1):
-                return self._function(1)(*args, **kwargs)
+                function = self._function(1)
+                self._ask(args, kwargs, lambda: function.get_concrete_function(*args, **kwargs), 1)
+                return function(*args, **kwargs)
         count, traced = self._traced(args, kwargs, ordinal)
+        self._ask(args, kwargs, lambda: traced, count)
         function = self._function(count)
         if count == 1:
             return function(*args, **kwargs)
@@ -153,8 +178,21 @@ class _Runs:
     def compile_only(self, args: Any, kwargs: Any, ordinal: int, ipus: int | None) -> Any:
         """Traced but not run: zeros stand for the results."""
         self._shards = max(self._shards, ipus or 1)
-        _, traced = self._traced(args, kwargs, ordinal)
+        count, traced = self._traced(args, kwargs, ordinal)
+        self._ask(args, kwargs, lambda: traced, count)
         return tf.nest.map_structure(zeros_like, traced.structured_outputs)
+
+    def _ask(self, args: Any, kwargs: Any, traced: Callable[[], Any], count: int) -> None:
+        """Warn about, or refuse, what has no room on the real IPU; once for each kind of call."""
+        if descriptions.current() is not None:
+            return
+        function = self._python_function()
+        owner, instance = _identity(function)
+        asked = _asked.setdefault(owner, set())
+        key = (instance, count, *(_kind(value) for value in tf.nest.flatten((args, kwargs))))
+        if key not in asked:
+            modelled.ask_about_function(function, args, kwargs, traced(), count, self._shards)
+            asked.add(key)
 
     def _function(self, count: int) -> Any:
         """The function for `count` replicas; XLA compiles no queues, so it is without XLA."""
@@ -182,3 +220,5 @@ class _Runs:
 
 
 _runs: weakref.WeakKeyDictionary[Any, _Runs] = weakref.WeakKeyDictionary()
+#: By Python function: the kinds of calls that the machine model was asked about.
+_asked: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()

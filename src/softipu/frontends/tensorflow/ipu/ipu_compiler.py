@@ -15,7 +15,7 @@ from tensorflow.python.ops import variable_scope
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
 from softipu.errors import FloatingPointTrap
-from softipu.frontends.tensorflow import float_trap, replicas, sessions, system
+from softipu.frontends.tensorflow import float_trap, modelled, replicas, sessions, system
 
 from . import _run
 from ._variables import MadeVariables
@@ -59,7 +59,7 @@ class _Body:
     """
 
     def __init__(self, computation: Callable[..., Any], inputs: Any) -> None:
-        self._computation = computation
+        self.computation = computation
         self._inputs = inputs
         self._structure: Any = None
         #: Reads of the variables that the computation returned.
@@ -72,7 +72,7 @@ class _Body:
         scope.set_use_resource(True)
         try:
             with xla._disable_summary_context():
-                result = self._computation(*arguments)
+                result = self.computation(*arguments)
         finally:
             scope.set_use_resource(uses_resources)
         tensors, operations = self._checked(tf.nest.map_structure(self._value, result))
@@ -184,10 +184,18 @@ class _Compiled:
             with self._graph.as_default(), tf.device(self._device):
                 self._adapt(count)
         self._seen.settled(count)
+        modelled.ask_about_computation(
+            self._body, self._inputs, self._described, self._traced, count, self._shards
+        )
         with self._graph.as_default():
             values = self._values_to_return()
         for output, value in zip(self.outputs, values, strict=True):
             output.op._update_input(0, value)
+
+    def _described(self, function: Callable[..., Any], inputs: list[Any]) -> Any:
+        """A function of the graph, with the variables that the computation has made already."""
+        with self._graph.as_default(), self._variables.handed_out(), _run.observed_shards():
+            return _run.traced_function("softipu_described", function, inputs)
 
     def _values_to_return(self) -> list[tf.Tensor]:
         if system.pre_compiling():

@@ -7,6 +7,7 @@ zeros instead.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,11 +86,11 @@ class _MicroBatch:
     ) -> list[tf.Tensor]:
         index = index % window
         with internal_ops.iteration_counter(index // self._plan.batch_serialization_iterations):
-            outputs = _forward(self._plan, inputs)
+            outputs = forward(self._plan, inputs)
             if self._plan.optimizer_function is None:
                 update = self._infer(outputs)
             else:
-                update = self._train(_as_list(outputs), index, count)
+                update = self._train(as_list(outputs), index, count)
         totals = _after(update, tf.equal(index + 1, window), self._totals)
         return [*totals, tf.constant(True)]  # a call needs an output
 
@@ -97,7 +98,7 @@ class _MicroBatch:
         if _is_nothing(outputs):
             return None
         if self._plan.accumulate_outfeed or not isinstance(outputs, dict | tf.Tensor):
-            outputs = _as_list(outputs)
+            outputs = as_list(outputs)
         return self._feed_out(outputs)
 
     def _train(
@@ -111,14 +112,14 @@ class _MicroBatch:
                 "The optimizer_function of a pipeline must return a"
                 f" pipelining_ops.OptimizerFunctionOutput, but it returned {answer!r}."
             )
-        feed_out = self._feed_out(answer.loss if plan.outfeed_loss else _unmasked(plan, outputs))
+        feed_out = self._feed_out(answer.loss if plan.outfeed_loss else unmasked(plan, outputs))
         factors = ga.scales(plan.reduction_method, index, count)
 
         def total(gradient: Any, like: Any) -> Any:
             dtype = ga.accumulator_dtype(like, plan.gradient_accumulation_dtype)
             return None if gradient is None else self._total(gradient, dtype, like.shape, factors)
 
-        pairs = [(total(g, variable), variable) for g, variable in _with_zeros(_gradients(answer))]
+        pairs = [(total(g, variable), variable) for g, variable in _with_zeros(gradients(answer))]
         captured = answer.gradient_source.captured_gradients if answer.gradient_source else None
         if captured and plan.accumulate_captured:
             captured = {tag: [total(g, g) for g in found] for tag, found in captured.items()}
@@ -138,7 +139,7 @@ class _MicroBatch:
         if not queue:
             raise ValueError(
                 "The last computational stage has tensor outputs:"
-                f" {', '.join(str(t) for t in _as_list(outputs))}, but no outfeed_queue has been"
+                f" {', '.join(str(t) for t in as_list(outputs))}, but no outfeed_queue has been"
                 " provided."
             )
         if not self._plan.accumulate_outfeed:
@@ -167,27 +168,36 @@ class _MicroBatch:
         return total
 
 
-def _forward(plan: Plan, inputs: Sequence[tf.Tensor]) -> Any:
-    """The outputs of the last stage."""
+def forward(
+    plan: Plan,
+    inputs: Sequence[tf.Tensor],
+    scope: Callable[[], Any] = contextlib.nullcontext,
+) -> Any:
+    """The outputs of the last stage; each stage is traced inside a `scope`."""
     outputs: Any = list(inputs)
     for number, stage in enumerate(plan.stages):
-        args, kwargs = _as_list(outputs), {}
+        args, kwargs = as_list(outputs), {}
         if number == 0 and plan.infeed_queue:
-            element = _as_list(plan.infeed_queue._dequeue())
+            element = as_list(plan.infeed_queue._dequeue())
             if len(element) == 1 and _are_keywords(element[0]):
                 kwargs = element[0]
             else:
                 args += element
-        outputs = _run_stage(stage, args, kwargs)
+        outputs = _run_stage(stage, args, kwargs, scope)
     return outputs
 
 
-def _run_stage(stage: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _run_stage(
+    stage: Any, args: list[Any], kwargs: dict[str, Any], scope: Callable[[], Any]
+) -> Any:
     if isinstance(stage, list):  # stages side by side
         return [
-            output for part in stage for output in _as_list(_run_stage(part, list(args), kwargs))
+            output
+            for part in stage
+            for output in as_list(_run_stage(part, list(args), kwargs, scope))
         ]
-    outputs = stage(*args, **kwargs)
+    with scope():
+        outputs = stage(*args, **kwargs)
     return outputs if _is_nothing(outputs) else tf.nest.map_structure(_as_tensor, outputs)
 
 
@@ -199,7 +209,7 @@ def _is_nothing(outputs: Any) -> bool:
     return outputs is None or isinstance(outputs, tf.Operation)
 
 
-def _as_list(values: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
     if values is None:
         return []
     return list(values) if isinstance(values, list | tuple) else [values]
@@ -209,7 +219,7 @@ def _as_tensor(value: Any) -> Any:
     return value if _is_nothing(value) else tf.convert_to_tensor(value)
 
 
-def _unmasked(plan: Plan, outputs: list[Any]) -> list[Any]:
+def unmasked(plan: Plan, outputs: list[Any]) -> list[Any]:
     outputs = [output for output in outputs if not _is_nothing(output)]
     mask = plan.outfeed_mask or [False] * len(outputs)
     if outputs and len(mask) != len(outputs):
@@ -220,7 +230,7 @@ def _unmasked(plan: Plan, outputs: list[Any]) -> list[Any]:
     return [output for masked, output in zip(mask, outputs, strict=False) if not masked]
 
 
-def _gradients(answer: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
+def gradients(answer: OptimizerFunctionOutput) -> list[tuple[Any, Any]]:
     optimizer = answer.opt
     if not is_keras_optimizer(optimizer):
         args, kwargs = answer.compute_gradients_args, answer.compute_gradients_kwargs

@@ -10,12 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from softipu.frontends.tensorflow import sessions, system
+from softipu.frontends.tensorflow import descriptions, sessions, system
 
 from .. import _run, ipu_infeed_queue, ipu_outfeed_queue
 from ..gradient_accumulation import GradientAccumulationReductionMethod
 from . import _pipeline_checks as checks
-from . import _pipeline_run
+from . import _pipeline_described, _pipeline_run
 from ._pipeline_checks import flatten as _to_flat_list
 from ._pipeline_options import (
     OptimizerFunctionOutput,
@@ -77,8 +77,7 @@ def pipeline(
     the outfeed, for each micro-batch or, with `accumulate_outfeed`, as their sum. Options about
     schedule, recomputation, devices and memory are checked, and change no result.
     """
-    del offload_activations, offload_gradient_accumulation_buffers
-    del replicated_weight_sharding, offload_weights
+    del offload_gradient_accumulation_buffers, replicated_weight_sharding
     training = optimizer_function is not None
     checks.check_count(gradient_accumulation_count)
     if training:
@@ -147,6 +146,23 @@ def pipeline(
         accumulate_outfeed=accumulate_outfeed,
         accumulate_outfeed_dtype=accumulate_outfeed_dtype,
     )
+    asked = descriptions.current()
+    if asked is not None:
+        options = {
+            "pipeline_schedule": pipeline_schedule,
+            "offload_weight_update_variables": offload_weight_update_variables,
+            "offload_activations": offload_activations,
+            "offload_weights": offload_weights,
+            "replicated_optimizer_state_sharding": replicated_optimizer_state_sharding,
+        }
+        return _pipeline_described.describe(
+            asked,
+            plan,
+            gradient_accumulation_count,
+            _input_tensors(inputs),
+            device_mapping,
+            options,
+        )
     grouped = pipeline_schedule is PipelineSchedule.Grouped
     with tf.control_dependencies(_count_checked(gradient_accumulation_count, multiple, grouped)):
         count = tf.cast(tf.convert_to_tensor(gradient_accumulation_count), tf.int32)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from softipu.frontends.tensorflow import replicas
+from softipu.frontends.tensorflow import descriptions, replicas
 
 from .. import _run, loops
 from .. import gradient_accumulation as ga
@@ -53,6 +53,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         check_loop(self._num_mini_batches)
         pairs = list(grads_and_vars)
+        asked = descriptions.current()
+        if asked is not None:
+            asked.accumulation = self._num_mini_batches
+            return self._opt.apply_gradients(pairs, global_step, name)
         window = self._window(pairs)
 
         def accumulate() -> None:
