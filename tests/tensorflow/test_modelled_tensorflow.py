@@ -247,7 +247,7 @@ def test_a_session_s_program_is_asked_about_too(ipus, caplog, tmp_path, monkeypa
     assert found.unknown == {}
     # The weights and their momentum, in single precision.
     parts = found.memory[0].all_tiles
-    assert parts["weights"] + parts["optimiser_state"] == 4 * 2 * (12 * 4 + 4)
+    assert parts["weights"] + parts["state"] == 4 * 2 * (12 * 4 + 4)
 
 
 CALL = "import sys; from softipu.tools.main import main; sys.exit(main())"
