@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from softipu.graph import Op, Phase, Role
 
 from . import calibration
-from .code_size import code_size
+from .code_size import BASE_CODE, code_size
 from .program import Program, saved
 from .result import IpuMemory
 
@@ -91,6 +91,7 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
     gradients = set(program.gradients[ipu]) if schedule.accumulation > 1 else set()
     absorbed = _absorbed(program, gradients)
     phased_weights: dict[int, float] = {}
+    streamed = 0.0
     for name, use in uses.items():
         tensor = graph.tensors[name]
         if tensor.role in (Role.WEIGHT, Role.CONSTANT):
@@ -106,12 +107,17 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
             if name in gradients:
                 always["state"] += tensor.bytes
             if tensor.role is Role.INPUT and not settings.synthetic_data:
-                always["host_buffers"] += tensor.bytes
+                streamed += tensor.bytes
             if name in absorbed:
                 use = _Uses(use.made, use.forward, use.later[:1] if use.made is None else [])
             _live_ranges(program, name, use, events, always, name in keep, segments, starts)
     always["weights"] += max(phased_weights.values(), default=0.0)
-    return _peak(program, ipu, always, events, live)
+    if not program.machine.io_tiles:
+        always["host_buffers"] += streamed
+        return _peak(program, ipu, always, events, live)
+    if not settings.synthetic_data:
+        streamed += sum(graph.tensors[name].bytes for name in graph.outputs if name in uses)
+    return _with_io_tiles(_peak(program, ipu, always, events, live), streamed, program)
 
 
 def _absorbed(program: Program, gradients: set[str]) -> set[str]:
@@ -236,6 +242,25 @@ def _peak(
         ipu=ipu, capacity=machine.memory, fullest_tile=fullest, all_tiles=everywhere,
         always_live=sum(fullest[name] for name in _ALWAYS), not_always_live_peak=sum(parts),
         peak_step=where, tiles=_profile(fullest, everywhere, program),
+    )  # fmt: skip
+
+
+#: The batch that arrives, and the one before, which is handed over to the tiles that compute:
+#: loops of PopART carry it from one iteration to the next.
+_IO_BUFFERS = 2
+
+
+def _with_io_tiles(computing: IpuMemory, streamed: float, program: Program) -> IpuMemory:
+    """The fuller of the two kinds of tiles; those for I/O hold what travels, and little else."""
+    machine = program.machine
+    held = ceil(_IO_BUFFERS * streamed / machine.io_tiles)
+    everywhere = {**computing.all_tiles, "host_buffers": held * machine.io_tiles}
+    if held + BASE_CODE <= computing.used:
+        return replace(computing, all_tiles=everywhere)
+    fullest = dict.fromkeys(computing.fullest_tile, 0) | {"code": BASE_CODE, "host_buffers": held}
+    return replace(
+        computing, fullest_tile=fullest, all_tiles=everywhere, always_live=held + BASE_CODE,
+        not_always_live_peak=0, peak_step="inputs", tiles=_profile(fullest, everywhere, program),
     )  # fmt: skip
 
 

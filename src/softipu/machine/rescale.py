@@ -1,6 +1,6 @@
-"""The same program with half the micro-batch: the axis of samples is followed through the graph.
+"""The same program with another micro-batch: the axis of samples is followed through the graph.
 
-Works where every op's place for samples is clear; where it isn't, there is no smaller graph.
+Works where every op's place for samples is clear; where it isn't, there is no other graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ _VIEWS = frozenset(("view", "slice_view", "expand_view", "copy", "concat"))
 def halved(graph: Graph) -> Graph | None:
     """The graph for half as many samples, or None where that can't be told."""
     micro_batch = graph.schedule.micro_batch
-    if micro_batch < 2 or micro_batch % 2:
+    return None if micro_batch % 2 else with_micro_batch(graph, micro_batch // 2)
+
+
+def with_micro_batch(graph: Graph, micro_batch: int) -> Graph | None:
+    """The graph for another number of samples, or None where that can't be told."""
+    old = graph.schedule.micro_batch
+    if micro_batch < 1 or old < 2:  # an axis of 1 looks like any other
         return None
     axes = _axes(graph)
     if not any(axis is not None for axis in axes.values()):
@@ -33,18 +39,18 @@ def halved(graph: Graph) -> Graph | None:
         if axis is None:
             tensors[name] = tensor
             continue
-        if tensor.shape[axis] % 2:
+        if tensor.shape[axis] % old:
             return None
         shape = list(tensor.shape)
-        shape[axis] //= 2
+        shape[axis] = shape[axis] // old * micro_batch
         tensors[name] = replace(tensor, shape=tuple(shape))
     ops = tuple(_with_groups(op, graph, tensors) for op in graph.ops)
-    half = replace(graph, tensors=tensors, ops=ops).with_schedule(micro_batch=micro_batch // 2)
+    found = replace(graph, tensors=tensors, ops=ops).with_schedule(micro_batch=micro_batch)
     try:
-        check(half)
+        check(found)
     except GraphMalformed:
         return None  # some op mixed samples in a way that this does not follow
-    return half
+    return found
 
 
 def _with_groups(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> Op:
@@ -69,16 +75,20 @@ def _axes(graph: Graph) -> dict[str, int | None]:
     for name in graph.inputs:
         shape = graph.tensors[name].shape
         given[name] = 0 if shape and shape[0] and shape[0] % micro_batch == 0 else None
-    made_by = {name: op.kind for op in graph.ops for name in op.outputs}
+    made_by = {name: op for op in graph.ops for name in op.outputs}
     for _ in range(4):
         axes = dict(given)
         learnt = False
         for op in graph.ops:
             inputs = [graph.tensors[name] for name in op.inputs]
-            if op.kind in _SAME:
-                for name, axis in _peers(inputs, axes):
-                    if made_by.get(name) in ("expand_view", "fill") and name not in given:
-                        given[name] = axes[name] = axis
+            if op.kind in _SAME or op.kind == "matmul":
+                found = _peers(inputs, axes) if op.kind in _SAME else _products(inputs, axes)
+                for name, axis in found:
+                    source = _repeated(name, made_by) if op.kind == "matmul" else name
+                    kind = made_by[source].kind if source in made_by else None
+                    if kind in ("expand_view", "fill") and source not in given:
+                        given[source] = axis
+                        axes.setdefault(name, axis)
                         learnt = True
             known = [axes.get(name) for name in op.inputs]
             for name in op.outputs:
@@ -100,6 +110,21 @@ def _peers(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str,
     return found
 
 
+def _products(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
+    """Operands of grouped products without samples, where the other's groups are of samples."""
+    known = [axes.get(tensor.name) for tensor in inputs[:2]]
+    if 0 not in known or inputs[0].shape[0] != inputs[1].shape[0]:
+        return []
+    return [(t.name, 0) for t, axis in zip(inputs[:2], known, strict=True) if axis is None]
+
+
+def _repeated(name: str, made_by: dict[str, Op]) -> str:
+    """What a view of repeated data is a view of."""
+    while name in made_by and made_by[name].kind in ("view", "copy", "transpose"):
+        name = made_by[name].inputs[0]
+    return name
+
+
 def _output_axis(op: Op, inputs: list[Tensor], axes: list[int | None], out: Tensor) -> int | None:
     if op.kind == "matmul":
         left, right = axes[0], axes[1]
@@ -111,7 +136,10 @@ def _output_axis(op: Op, inputs: list[Tensor], axes: list[int | None], out: Tens
     if op.kind in ("convolution", "convolution_input_gradient"):
         return axes[0]
     if op.kind == "scatter":
-        return axes[0]
+        if op.attributes.get("grouped"):  # each sample has its own indices
+            return axes[0] if axes[0] is not None else axes[1]
+        # What is scattered into has samples of its own; the gradient of a table has none.
+        return axes[0] if inputs[0].shape == out.shape else None
     if op.kind == "gather":
         return _gather(inputs, axes, out)
     if op.kind == "transpose":
@@ -142,6 +170,8 @@ def _through_view(tensor: Tensor, axis: int, out: Tensor) -> int | None:
     old, new = tensor.shape, out.shape
     if len(old) == 3 and new == (old[0], old[2], old[1]):  # a turned operand of a product
         return (0, 2, 1)[axis]
+    if len(old) == 2 and new == (old[1], old[0]) and 1 not in old:
+        return 1 - axis
     cut = len(new) == len(old) and new[:axis] + new[axis + 1 :] == old[:axis] + old[axis + 1 :]
     if cut or new[: axis + 1] == old[: axis + 1]:
         return axis
