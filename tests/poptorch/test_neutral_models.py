@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import poptorch
 from poptorch._neutral_options import settings_of
+from softipu.accuracy import text
 from softipu.errors import EstimateShapesDynamic
 from softipu.graph import Graph, Phase, Role, check, show
 from softipu.machine.rescale import with_micro_batch
@@ -194,28 +195,15 @@ def test_the_last_stage_recomputes_what_is_before_its_last_checkpoint() -> None:
 
 
 def sentences(batch: int) -> Graph:
-    class Reader(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words = nn.Embedding(50, 16)
-            self.layer = transformer()
-            self.head = nn.Linear(16, 3)
-
-        def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-            seen = self.head(self.layer(self.words(words))[:, 0])
-            return nn.functional.cross_entropy(seen, labels)
-
-    words, labels = torch.zeros(batch, 7, dtype=torch.int64), torch.zeros(batch, dtype=torch.int64)
-    return graph_of(Reader(), words, labels, training=True)
+    model = text.AnsweringTrained(text.Shape(16, 2, 2, vocabulary=50, positions=8), (2,))
+    words = torch.zeros(batch, 7, dtype=torch.int32)
+    ends = torch.zeros(batch, dtype=torch.int64)
+    return graph_of(model, words, words, torch.ones(batch, 7), ends, ends, training=True)
 
 
 def images(batch: int) -> Graph:
-    alone = options()
-    alone._Popart.set("autoRecomputation", 0)
-    labels = torch.zeros(batch, dtype=torch.int64)
     return graph_of(
-        Classifier(Convolutions()), IMAGES[:1].repeat(batch, 1, 1, 1), labels, options=alone,
-        training=True,
+        Trained(Convolutions()), IMAGES[:1].repeat(batch, 1, 1, 1), training=True
     )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ def _axes(graph: Graph) -> dict[str, int | None]:
         shape = graph.tensors[name].shape
         given[name] = 0 if shape and shape[0] and shape[0] % micro_batch == 0 else None
     made_by = {name: op for op in graph.ops for name in op.outputs}
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     for _ in range(4):
         axes = dict(given)
         learnt = False
@@ -84,11 +85,13 @@ def _axes(graph: Graph) -> dict[str, int | None]:
             if op.kind in _SAME or op.kind == "matmul":
                 found = _peers(inputs, axes) if op.kind in _SAME else _products(inputs, axes)
                 for name, axis in found:
-                    source = _repeated(name, made_by) if op.kind == "matmul" else name
-                    kind = made_by[source].kind if source in made_by else None
-                    if kind in ("expand_view", "fill") and source not in given:
+                    source = _source(name, made_by)
+                    if source is None or source in given:
+                        continue
+                    if shapes[source] != shapes[name]:  # a view: samples come first at its start
+                        axis = 0
+                    if len(shapes[source]) > axis and shapes[source][axis] % micro_batch == 0:
                         given[source] = axis
-                        axes.setdefault(name, axis)
                         learnt = True
             known = [axes.get(name) for name in op.inputs]
             for name in op.outputs:
@@ -111,18 +114,26 @@ def _peers(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str,
 
 
 def _products(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
-    """Operands of grouped products without samples, where the other's groups are of samples."""
-    known = [axes.get(tensor.name) for tensor in inputs[:2]]
-    if 0 not in known or inputs[0].shape[0] != inputs[1].shape[0]:
-        return []
-    return [(t.name, 0) for t, axis in zip(inputs[:2], known, strict=True) if axis is None]
+    """Operands of products without samples, where the other has them in groups or contraction."""
+    left, right = inputs[0], inputs[1]
+    first, second = axes.get(left.name), axes.get(right.name)
+    if first is None and second in (0, 1) and right.shape[second] == left.shape[2 * second]:
+        return [(left.name, 2 * second)]
+    if second is None and first in (0, 2) and left.shape[first] == right.shape[first // 2]:
+        return [(right.name, first // 2)]
+    return []
 
 
-def _repeated(name: str, made_by: dict[str, Op]) -> str:
-    """What a view of repeated data is a view of."""
-    while name in made_by and made_by[name].kind in ("view", "copy", "transpose"):
+#: Ops whose result is as large as they are told, whatever they read.
+_MADE = ("expand_view", "fill", "random")
+_PASSED = ("view", "copy", "transpose", "elementwise", "cast")
+
+
+def _source(name: str, made_by: dict[str, Op]) -> str | None:
+    """Where data without samples come from: what repeats or invents them, such as a mask."""
+    while name in made_by and made_by[name].kind in _PASSED and made_by[name].inputs:
         name = made_by[name].inputs[0]
-    return name
+    return name if name in made_by and made_by[name].kind in _MADE else None
 
 
 def _output_axis(op: Op, inputs: list[Tensor], axes: list[int | None], out: Tensor) -> int | None:
