@@ -180,6 +180,25 @@ def test_every_kind_of_vertex_adds_its_code_once() -> None:
     assert size("relu/float16", "exp/float16") > size("relu/float16")
 
 
+def test_updates_of_weights_follow_each_other_however_they_were_captured() -> None:
+    net = Net("wide")
+    x = net.input("x", (1, 16, 2048))
+    for _ in range(6):
+        x = net.linear(x, 2048, bias=False)
+    loss = net.loss(x)
+    net.train(loss, "adam")
+    graph = net.finish([loss])
+    before = [op for op in graph.ops if op.phase is not Phase.UPDATE]
+    update = [op for op in graph.ops if op.phase is Phase.UPDATE]
+    each = len(update) // 6
+    together = [update[weight * each + step] for step in range(each) for weight in range(6)]
+    captured = replace(graph, ops=(*before, *together))
+    by_step, by_weight = estimate(captured, QUIET), estimate(graph, QUIET)
+    assert by_step.memory[0].used == by_weight.memory[0].used
+    lives = {step.op: step.live_bytes for step in by_weight.steps}
+    assert {step.op: step.live_bytes for step in by_step.steps} == lives
+
+
 def grouped(channels: int) -> Graph:
     """A convolution with groups of 16, which vertices take as they lie, or of one channel."""
     net = Net("grouped")

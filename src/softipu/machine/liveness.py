@@ -35,9 +35,41 @@ class Memory:
 
 
 def memory(program: Program) -> Memory:
-    live = [0] * len(program.ops)
-    found = [_ipu(program, ipu, live) for ipu in range(len(program.work))]
+    order = _order(program)
+    graph = replace(program.graph, ops=tuple(program.graph.ops[index] for index in order))
+    ordered = replace(
+        program, graph=graph, ops=tuple(program.ops[index] for index in order),
+        places=tuple(program.places[index] for index in order),
+    )  # fmt: skip
+    there = [0] * len(order)
+    found = [_ipu(ordered, ipu, there) for ipu in range(len(program.work))]
+    live = [0] * len(order)
+    for place, index in enumerate(order):
+        live[index] = there[place]
     return Memory(tuple(found), tuple(live))
+
+
+def _order(program: Program) -> list[int]:
+    """Ops as a real program runs them: it finishes the update of a weight before it begins the
+    next, while captured programs take a step of all weights at a time."""
+    ops = program.graph.ops
+    updating = [index for index, op in enumerate(ops) if op.phase is Phase.UPDATE]
+    made_by = {name: index for index in updating for name in ops[index].outputs}
+    read = {name for index in updating for name in ops[index].inputs}
+    order = [index for index, op in enumerate(ops) if op.phase is not Phase.UPDATE]
+    done: set[int] = set()
+    ends = [index for index in updating if read.isdisjoint(ops[index].outputs)]
+    for end in [*ends, *updating]:
+        waiting, needed = [end], set()
+        while waiting:
+            index = waiting.pop()
+            if index in done or index in needed:
+                continue
+            needed.add(index)
+            waiting += [made_by[name] for name in ops[index].inputs if name in made_by]
+        order += sorted(needed)  # the order of the graph is one in which all is there in time
+        done |= needed
+    return order
 
 
 def _per_tile(total: float, program: Program) -> int:

@@ -82,17 +82,15 @@ def _axes(graph: Graph) -> dict[str, int | None]:
         learnt = False
         for op in graph.ops:
             inputs = [graph.tensors[name] for name in op.inputs]
-            if op.kind in _SAME or op.kind == "matmul":
-                found = _peers(inputs, axes) if op.kind in _SAME else _products(inputs, axes)
-                for name, axis in found:
-                    source = _source(name, made_by)
-                    if source is None or source in given:
-                        continue
-                    if shapes[source] != shapes[name]:  # a view: samples come first at its start
-                        axis = 0
-                    if len(shapes[source]) > axis and shapes[source][axis] % micro_batch == 0:
-                        given[source] = axis
-                        learnt = True
+            for name, axis in _meeting(op, inputs, axes):
+                source = _source(name, made_by)
+                if source is None or source in given:
+                    continue
+                if shapes[source] != shapes[name]:  # a view: samples come first at its start
+                    axis = 0
+                if len(shapes[source]) > axis and shapes[source][axis] % micro_batch == 0:
+                    given[source] = axis
+                    learnt = True
             known = [axes.get(name) for name in op.inputs]
             for name in op.outputs:
                 if name not in given:
@@ -102,14 +100,24 @@ def _axes(graph: Graph) -> dict[str, int | None]:
     return axes
 
 
+def _meeting(op: Op, inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
+    """Operands without samples that must have them, with the axis, as others of the op have."""
+    if op.kind in _SAME or (op.kind == "gather" and op.attributes.get("grouped")):
+        return _peers(inputs, axes)
+    return _products(inputs, axes) if op.kind == "matmul" else []
+
+
 def _peers(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
-    """Operands without samples that have the shape of one with them."""
-    shapes = {t.shape: axes[t.name] for t in inputs if axes.get(t.name) is not None}
+    """Operands without samples that have as many axes as one with them, and as many on that."""
+    known = [(t.shape, axis) for t in inputs if (axis := axes.get(t.name)) is not None]
     found = []
     for tensor in inputs:
-        axis = shapes.get(tensor.shape)
-        if axis is not None and axes.get(tensor.name) is None:
-            found.append((tensor.name, axis))
+        if axes.get(tensor.name) is not None:
+            continue
+        for shape, axis in known:
+            if len(shape) == len(tensor.shape) and shape[axis] == tensor.shape[axis]:
+                found.append((tensor.name, axis))
+                break
     return found
 
 
