@@ -102,7 +102,8 @@ def _axes(graph: Graph) -> dict[str, int | None]:
 
 def _meeting(op: Op, inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
     """Operands without samples that must have them, with the axis, as others of the op have."""
-    if op.kind in _SAME or (op.kind == "gather" and op.attributes.get("grouped")):
+    by_index = op.kind in ("gather", "scatter") and op.attributes.get("grouped")
+    if op.kind in _SAME or by_index:
         return _peers(inputs, axes)
     return _products(inputs, axes) if op.kind == "matmul" else []
 
