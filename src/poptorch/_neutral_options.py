@@ -24,7 +24,7 @@ _NORMS = ("normalise",)
 
 def schedule_of(program: Program, options: Any, stages: Stages, t: Translation) -> Schedule:
     """Loops around the graph, IPUs of its stages, and what the backward pass computes again."""
-    recomputed = _recomputed(program, options, stages)
+    recomputed = _recomputed(program, options, stages, t)
     return Schedule(
         micro_batch=micro_batch_size(program),
         accumulation=options.Training.gradient_accumulation if program.training else 1,
@@ -48,15 +48,31 @@ def _kind_of_recomputation(program: Program, options: Any, stages: Stages) -> in
     return int(options._Popart.options.get("autoRecomputation", default))
 
 
-def _recomputed(program: Program, options: Any, stages: Stages) -> set[int]:
+def _recomputed(program: Program, options: Any, stages: Stages, t: Translation) -> set[int]:
     if not program.trained:
         return set()
     kind = _kind_of_recomputation(program, options, stages)
     if kind == _NONE:
         return set()
     every = set(range(len(stages.ipus)))
-    # The last stage of a pipeline runs backwards right after it ran forwards.
-    return every - {len(stages.ipus) - 1} if kind == _PIPELINE and len(every) > 1 else every
+    last = len(stages.ipus) - 1
+    if kind != _PIPELINE or not last or _last_segment(t, last) is not None:
+        return every
+    return every - {last}
+
+
+def _last_segment(t: Translation, last: int) -> set[str] | None:
+    """What the last stage of a pipeline makes after its last checkpoint, None without one.
+
+    It runs backwards right after it ran forwards, so that making this again would save nothing
+    (PopART, transforms/pipeline.cpp, setFinalFwdStageRecomputation).
+    """
+    ops = [op for op in t.build.ops if op.phase is Phase.FORWARD and op.stage == last]
+    kept = t.checkpoints
+    marked = [index for index, op in enumerate(ops) if not kept.isdisjoint(op.outputs)]
+    if not marked:
+        return None
+    return {name for op in ops[marked[-1] + 1 :] for name in op.outputs}
 
 
 def _checkpoints(options: Any, t: Translation, stages: set[int]) -> set[str]:
@@ -68,6 +84,10 @@ def _checkpoints(options: Any, t: Translation, stages: set[int]) -> set[str]:
         kept |= {name for op in forward if op.kind not in _NORMS for name in op.outputs}
     elif kind == _STANDARD:
         kept |= cheapest_cuts(t, forward)
+    elif kind == _PIPELINE:
+        last = max(op.stage for op in t.build.ops if op.phase is Phase.FORWARD)
+        if last and last in stages:
+            kept |= _last_segment(t, last) or set()
     return kept
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from softipu.accuracy.build import described_row, options_of
 from softipu.accuracy.document import family_errors, page
-from softipu.accuracy.figures import Fit, Judged, counted, fit_rows, median_error
+from softipu.accuracy.figures import Fit, Judged, counted, fit_rows, fits, median_error
 from softipu.accuracy.rows import FITS, LEFT_OUT, ROWS, Row, Workload
 from softipu.graph import Role
 from softipu.machine import estimate
@@ -93,7 +93,7 @@ def test_pretraining_is_a_pipeline_over_four_ipus_with_the_head_on_the_first() -
     graph, settings = described_row(named("BERT-Base training, PyTorch"))
     assert graph.schedule.stage_ipus == (0, 1, 2, 3, 0)
     assert graph.schedule.recomputed_stages == {0, 1, 2, 3}
-    assert len(graph.schedule.checkpoints) == 12
+    assert len(graph.schedule.checkpoints) == 11  # of every layer but the last, as the source has it
     assert settings.optimiser_state_off_chip
     assert settings.replicated_tensor_sharding
     assert "unknown" not in {op.kind for op in graph.ops}
@@ -154,6 +154,22 @@ def test_the_page_has_prediction_and_figure_of_each_row() -> None:
     assert fit.right
     assert not Fit(small(), one.estimate, None).right
     assert "Small 20%" in text
-    assert "1 of them stop fitting" in text
+    assert "1 of these stop fitting" in text
     quick = page([one], {}, [dataclasses.replace(fit, stops_at=None, tried=False)])
     assert "not tried" in quick
+
+
+def test_a_larger_micro_batch_is_tried_until_it_fits_no_more() -> None:
+    tight = dataclasses.replace(small(figure=None).workload, micro_batch=300, chip="mk2")
+    never, soon = fits([small(figure=None), small(figure=None, workload=tight)], (1.5, 2.5))
+    assert (never.stops_at, never.right) == (None, False)
+    assert soon.estimate.fits
+    assert soon.stops_at in (1.5, 2.5)
+    assert soon.right
+
+
+def test_a_row_that_was_not_chosen_to_fill_memory_says_why() -> None:
+    roomy = Fit(small(roomy="the batch was somebody's favourite number"), judged().estimate, None)
+    assert roomy.right
+    assert "favourite number" in page([judged()], {}, [roomy])
+    assert all(row.roomy == "" or row.figure is None for row in EVERY)

@@ -1,4 +1,4 @@
-"""What is in memory when, what to change when it is too much, and half the micro-batch."""
+"""What is in memory when, what is known to fit, and other micro-batches of the same program."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 from machine_networks import Net, bert, efficientnet, resnet50
 
 from softipu.graph import Builder, Graph, Phase, Role
-from softipu.machine import Estimate, Settings, estimate
+from softipu.machine import Settings, estimate
 from softipu.machine.calibration import FITTED
 from softipu.machine.chip import machine
 from softipu.machine.code_size import code_size
 from softipu.machine.cost import Cost
-from softipu.machine.rescale import halved
+from softipu.machine.plan import plan
+from softipu.machine.problem import Problem
+from softipu.machine.rescale import halved, with_micro_batch
 
 HALF = Settings(matmul_partials="float16", convolution_partials="float16")
 QUIET = replace(HALF, synthetic_data=True)
@@ -178,6 +180,58 @@ def test_every_kind_of_vertex_adds_its_code_once() -> None:
     assert size("relu/float16", "exp/float16") > size("relu/float16")
 
 
+def test_updates_of_weights_follow_each_other_however_they_were_captured() -> None:
+    net = Net("wide")
+    x = net.input("x", (1, 16, 2048))
+    for _ in range(6):
+        x = net.linear(x, 2048, bias=False)
+    loss = net.loss(x)
+    net.train(loss, "adam")
+    graph = net.finish([loss])
+    before = [op for op in graph.ops if op.phase is not Phase.UPDATE]
+    update = [op for op in graph.ops if op.phase is Phase.UPDATE]
+    each = len(update) // 6
+    together = [update[weight * each + step] for step in range(each) for weight in range(6)]
+    captured = replace(graph, ops=(*before, *together))
+    by_step, by_weight = estimate(captured, QUIET), estimate(graph, QUIET)
+    assert by_step.memory[0].used == by_weight.memory[0].used
+    lives = {step.op: step.live_bytes for step in by_weight.steps}
+    assert {step.op: step.live_bytes for step in by_step.steps} == lives
+
+
+def grouped(channels: int) -> Graph:
+    """A convolution with groups of 16, which vertices take as they lie, or of one channel."""
+    net = Net("grouped")
+    x = net.input("x", (16, 64, 56, 56))
+    return net.finish([net.conv(x, 64, 3, 1, 64 // channels)], micro_batch=16)
+
+
+def test_channels_that_lie_in_other_groups_are_copied_before_they_are_exchanged() -> None:
+    (memory,) = estimate(grouped(1), QUIET).memory
+    problem = Problem(
+        64, 16, (56, 56), 1, 1, "float16", False, True, (3, 3), (1, 1), (1, 1), (1, 1)
+    )
+    chosen = plan(problem, machine(QUIET), 0.6)
+    assert chosen.method.group_grain == 4
+    copy = 16 * 64 * 56 * 56 * 2 / TILES
+    assert memory.fullest_tile["temporary"] == pytest.approx(chosen.temporary + copy, abs=16)
+    problem = replace(problem, groups=4, contraction=16, outputs=16)
+    (memory,) = estimate(grouped(16), QUIET).memory
+    assert memory.fullest_tile["temporary"] == plan(problem, machine(QUIET), 0.6).temporary
+
+
+def test_tiles_for_io_hold_two_batches_of_what_travels() -> None:
+    graph = chain(["relu"], 1472 * 10_000)
+    used = replace(HALF, io_tiles=64)
+    (memory,) = estimate(graph, used, hints=False).memory
+    travels = 2 * 2 * 1472 * 10_000  # in and out, two bytes each
+    assert memory.fullest_tile["host_buffers"] == pytest.approx(2 * travels / 64, abs=1)
+    assert not memory.fits
+    assert estimate(graph, replace(used, io_tiles=512), hints=False).fits
+    assert estimate(graph, HALF, hints=False).fits
+    assert estimate(graph, replace(used, synthetic_data=True), hints=False).fits
+
+
 # ---- known to fit --------------------------------------------------------------------------------
 
 RECOMPUTED = frozenset([0])
@@ -246,6 +300,23 @@ def test_half_the_micro_batch_is_what_building_it_anew_gives(of: object) -> None
     assert [dict(op.attributes) for op in half.ops] == [dict(op.attributes) for op in anew.ops]
 
 
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda batch: resnet50(batch, True),
+        lambda batch: bert(batch, 64, (2,), 128, 2, True, vocabulary=512),
+    ],
+    ids=["resnet50", "bert"],
+)
+def test_any_other_micro_batch_is_what_building_it_anew_gives(of: object) -> None:
+    other, anew = with_micro_batch(of(4), 11), of(11)  # type: ignore[operator]
+    assert other is not None
+    assert {name: tensor.shape for name, tensor in other.tensors.items()} == {
+        name: tensor.shape for name, tensor in anew.tensors.items()
+    }
+    assert estimate(other, QUIET, hints=False).memory == estimate(anew, QUIET, hints=False).memory
+
+
 def test_an_odd_or_single_sample_is_not_halved() -> None:
     assert halved(resnet50(3)) is None
     assert halved(resnet50(1)) is None
@@ -256,62 +327,6 @@ def test_a_graph_whose_inputs_show_no_samples_is_not_halved() -> None:
     x = build.tensor("x", [7, 5], role=Role.INPUT)
     (y,) = build.op("elementwise", [x], [([7, 5], "float16")], function="relu")
     assert halved(build.finish([y]).with_schedule(micro_batch=4)) is None
-
-
-# ---- hints ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def too_large() -> tuple[Graph, Estimate]:
-    graph = resnet50(32, True, accumulation=4)
-    return graph, estimate(graph, HALF)
-
-
-def test_a_program_that_fits_gets_no_hints_unless_asked() -> None:
-    small = resnet50(1)
-    assert estimate(small, HALF).hints == ()
-    assert isinstance(estimate(small, Settings(), hints=True).hints, tuple)
-
-
-def test_a_program_too_large_is_told_what_to_change(too_large: tuple[Graph, Estimate]) -> None:
-    _, found = too_large
-    assert not found.fits
-    options = [hint.option for hint in found.hints]
-    assert {"micro_batch", "recompute"} <= set(options)
-    assert all(hint.bytes_saved > 0 for hint in found.hints)
-    assert all("KiB" in hint.text for hint in found.hints)
-
-
-def test_hints_are_what_another_estimate_says(too_large: tuple[Graph, Estimate]) -> None:
-    graph, found = too_large
-    hint = next(hint for hint in found.hints if hint.option == "recompute")
-    tried = estimate(graph.with_schedule(recomputed_stages=frozenset([0])), HALF, hints=False)
-    assert found.memory[0].used - tried.memory[0].used == hint.bytes_saved
-    assert tried.throughput / found.throughput == pytest.approx(hint.speed_ratio)
-
-
-def test_changes_that_make_it_fit_come_first() -> None:
-    net = Net("wide")
-    x = net.input("x", (8, 1472 * 200))
-    for _ in range(3):
-        x = net.op("transpose", [x], (1472 * 200, 8), order=(1, 0))
-        x = net.op("transpose", [x], (8, 1472 * 200), order=(1, 0))
-    y = net.input("y", (8, 1472 * 13_000))
-    y = net.op("softmax", [y], (8, 1472 * 13_000), axis=1, function="softmax")
-    found = estimate(net.finish([x, y], micro_batch=8), HALF)
-    assert not found.fits
-    fitting = [", fits" in hint.text for hint in found.hints]
-    assert fitting == sorted(fitting, reverse=True)
-    assert fitting[0]
-
-
-def test_a_program_that_fits_can_be_told_how_to_be_faster() -> None:
-    found = estimate(resnet50(4), Settings(available_memory_proportion=0.05), hints=True)
-    assert found.fits
-    assert "partials" in {hint.option for hint in found.hints}
-    assert all(hint.speed_ratio > 1.02 for hint in found.hints)
-    ratios = [hint.speed_ratio for hint in found.hints]
-    assert ratios == sorted(ratios, reverse=True)
 
 
 # ---- cost of the model itself --------------------------------------------------------------------

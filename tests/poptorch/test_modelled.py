@@ -15,6 +15,7 @@ import poptorch
 import softipu
 from poptorch._modelled import bytes_at_most
 from softipu.estimating.modelled import THREAD, out_of_memory
+from softipu.machine.result import kib
 
 
 def quiet() -> poptorch.Options:
@@ -159,7 +160,12 @@ def test_the_message_says_where_memory_goes_and_what_to_change() -> None:
     assert not found.fits
     text = out_of_memory(found)
     assert "fullest tile of IPU 0" in text
-    assert all(f"Change {hint.option}" in text for hint in found.hints[:3])
+    first, *changes = text.splitlines()
+    worst = max(memory.used for memory in found.memory)
+    assert f"needs {kib(worst)} of 624 KiB" in first
+    assert len(changes) == len(found.hints[:3]) > 0
+    for line, hint in zip(changes, found.hints, strict=False):
+        assert line == f"  - Change {hint.option}: {hint.text}."
 
 
 def files_in(folder: Path) -> set[str]:

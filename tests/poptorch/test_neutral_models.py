@@ -15,8 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import poptorch
 from poptorch._neutral_options import settings_of
+from softipu.accuracy import text
 from softipu.errors import EstimateShapesDynamic
-from softipu.graph import Phase, Role, check, show
+from softipu.graph import Graph, Phase, Role, check, show
+from softipu.machine.rescale import with_micro_batch
 
 
 class Convolutions(nn.Module):
@@ -161,6 +163,57 @@ def test_a_pipeline_recomputes_all_but_its_last_stage_by_default() -> None:
     assert not graph_of(model, *inputs, options=alone, training=True).schedule.recomputed_stages
     infers = graph_of(model, *inputs, options=options(iterations=4))
     assert not infers.schedule.recomputed_stages
+
+
+class Deep(nn.Module):
+    """Two layers on IPU 0, two and the loss on IPU 1, where the first of them is a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            with poptorch.Block(f"layer{number}", ipu_id=number // 2):
+                x = layer(x).relu()
+                if number == 2:
+                    x = poptorch.recomputationCheckpoint(x)
+        with poptorch.Block("loss", ipu_id=1):
+            return nn.functional.cross_entropy(x, labels)
+
+
+def test_the_last_stage_recomputes_what_is_before_its_last_checkpoint() -> None:
+    inputs = (torch.randn(16, 5), LABELS.repeat(4))
+    graph = graph_of(Deep(), *inputs, options=options(accumulation=4), training=True)
+    assert graph.schedule.recomputed_stages == {0, 1}
+    made = [op for op in graph.ops if op.phase is Phase.FORWARD and op.stage == 1]
+    kept = [not graph.schedule.checkpoints.isdisjoint(op.outputs) for op in made]
+    assert not kept[0]
+    assert all(kept[kept.index(True) :])
+    before = [op.path for op, is_kept in zip(made, kept, strict=True) if not is_kept]
+    assert not any(path.startswith("layers.3") for path in before)
+
+
+def sentences(batch: int) -> Graph:
+    model = text.AnsweringTrained(text.Shape(16, 2, 2, vocabulary=50, positions=8), (2,))
+    words = torch.zeros(batch, 7, dtype=torch.int32)
+    ends = torch.zeros(batch, dtype=torch.int64)
+    return graph_of(model, words, words, torch.ones(batch, 7), ends, ends, training=True)
+
+
+def images(batch: int) -> Graph:
+    return graph_of(
+        Trained(Convolutions()), IMAGES[:1].repeat(batch, 1, 1, 1), training=True
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("of", [sentences, images])
+def test_another_micro_batch_of_a_captured_program_is_what_capturing_it_gives(of: object) -> None:
+    other, anew = with_micro_batch(of(6), 11), of(11)  # type: ignore[operator]
+    assert other is not None
+    assert dict(other.tensors) == dict(anew.tensors)
+    assert other.ops == anew.ops
+    assert other.schedule == anew.schedule
 
 
 def test_standard_recomputation_keeps_little() -> None:

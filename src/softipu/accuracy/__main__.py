@@ -22,7 +22,7 @@ def parser() -> cli.Parser:
     add = result.add_argument
     add("--write", metavar="FILE", help="write the page there instead of printing it")
     add("--quick", action="store_true",
-        help="don't fit again without each family, and don't enlarge what fits")  # fmt: skip
+        help="don't fit again without each family")  # fmt: skip
     return result
 
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not given.quick:
         found = families_left_out(ROWS, calibration.names())
         left_out = family_errors((one.row.family, one.error) for one in found)
-    known = fits(FITS, () if given.quick else (1.5, 2.0, 2.5))
+    known = fits(FITS)
     text = page(judged, left_out, known)
     if given.write:
         Path(given.write).write_text(text, encoding="utf-8")

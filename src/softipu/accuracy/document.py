@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from softipu.machine import calibration
+from softipu.machine.result import kib
 
 from .figures import MOST, Fit, Judged, counted, median_error
 from .rows import LEFT_OUT
@@ -138,11 +139,13 @@ def _constants() -> str:
 
 
 def _memory(known: Sequence[Fit]) -> str:
-    right = sum(one.right for one in known)
     fitting = sum(one.estimate.fits for one in known)
     tried = all(one.tried for one in known)
+    stopping = sum(one.estimate.fits and one.stops_at is not None for one in known)
+    roomy = [one for one in known if one.row.roomy]
     larger = (
-        f"; {right} of them stop fitting at or before {MOST:g} times their micro-batch."
+        f"; {stopping} of these stop fitting at or before {MOST:g} times their micro-batch, as they"
+        " should where it was chosen to fill memory."
         if tried
         else ". Larger micro-batches were not tried for this page."
     )
@@ -150,16 +153,23 @@ def _memory(known: Sequence[Fit]) -> str:
         "## Memory", "",
         f"Configurations that are known to have run. {fitting} of {len(known)} fit by the model"
         + larger, "",
-        "| configuration | chip | KiB on the fullest tile | fits | stops fitting at | source |",
-        "|---|---|---:|---|---:|---|",
+        "| configuration | chip | KiB on the fullest tile | most of it | fits | stops fitting at "
+        "| source |",
+        "|---|---|---:|---|---|---:|---|",
     ]  # fmt: skip
     for one in known:
-        used = max(memory.used for memory in one.estimate.memory) / 1024
+        worst = max(one.estimate.memory, key=lambda memory: memory.used)
+        parts = sorted(worst.fullest_tile.items(), key=lambda part: -part[1])[:3]
+        told = ", ".join(f"{name.replace('_', ' ')} {kib(size)}" for name, size in parts)
         stops = "–" if one.stops_at is None else f"{one.stops_at:g} ×"
+        note = f"; {one.row.note}" if one.row.note else ""
         lines.append(
-            f"| {one.row.name} | {one.row.workload.chip} | {used:.0f} | "
-            f"{'yes' if one.estimate.fits else '**no**'} | {stops} | {one.row.source} |"
+            f"| {one.row.name} | {one.row.workload.chip} | {kib(worst.used)} | {told} | "
+            f"{'yes' if one.estimate.fits else '**no**'} | {stops} | {one.row.source}{note} |"
         )
+    if roomy:
+        lines += ["", "Not chosen to fill memory, by their sources:", ""]
+        lines += [f"- {one.row.name}: {one.row.roomy}." for one in roomy]
     return "\n".join(lines) + "\n"
 
 

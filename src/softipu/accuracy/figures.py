@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from softipu.graph import Graph
 from softipu.machine import Estimate, estimate
 from softipu.machine import fit as fitting
+from softipu.machine.rescale import with_micro_batch
 
 from .build import described_row
 from .rows import FITS, ROWS, Row
@@ -84,19 +86,27 @@ class Fit:
 
     @property
     def right(self) -> bool:
-        return self.estimate.fits and self.stops_at is not None
+        """Whether the model says what the source implies."""
+        return self.estimate.fits and (self.stops_at is not None or bool(self.row.roomy))
 
 
 def fits(rows: Iterable[Row] = FITS, multiples: Sequence[float] = (1.5, 2.0, MOST)) -> list[Fit]:
     """All known configurations with their own micro-batch, then with larger ones."""
     found = []
     for row in rows:
-        known = estimate(*described_row(row), hints=False)
+        graph, settings = described_row(row)
+        known = estimate(graph, settings, hints=False)
         stops = 1.0 if not known.fits else None
         for multiple in multiples if stops is None else ():
-            micro_batch = round(row.workload.micro_batch * multiple)
-            if not estimate(*described_row(row, micro_batch), hints=False).fits:
+            if not estimate(_larger(row, graph, multiple), settings, hints=False).fits:
                 stops = multiple
                 break
         found.append(Fit(row, known, stops, bool(multiples)))
     return found
+
+
+def _larger(row: Row, graph: Graph, multiple: float) -> Graph:
+    """The row's program with more samples. Following their axis through the graph takes no time and
+    gives what capturing again would; where it can't be followed, the model is captured again."""
+    micro_batch = round(row.workload.micro_batch * multiple)
+    return with_micro_batch(graph, micro_batch) or described_row(row, micro_batch)[0]

@@ -133,8 +133,10 @@ class Encoder(nn.Module):
             with poptorch.Block(f"stage {ipu}", ipu_id=ipu):
                 for _ in range(count):
                     layer = self.layers[0 if self.shape.shared else number]
-                    x = poptorch.recomputationCheckpoint(layer(x, bias, relative))
+                    x = layer(x, bias, relative)
                     number += 1
+                    if number < self.shape.layers:  # nothing after the last is made again
+                        x = poptorch.recomputationCheckpoint(x)
         result: Tensor = x
         return result
 

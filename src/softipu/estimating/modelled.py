@@ -17,6 +17,7 @@ from softipu.errors import EstimateFailed, OutOfMemory, SoftIPUError
 from softipu.graph import Graph
 from softipu.machine import Estimate, Settings
 from softipu.machine import estimate as price
+from softipu.machine.result import kib
 
 #: Name of the threads, for those who want to wait for all warnings.
 THREAD = "softipu-estimate"
@@ -149,7 +150,7 @@ class Modelled:
             found.settings.chip,
         )  # fmt: skip
         if not found.fits:
-            self._log.warning("%s The program runs here nevertheless.", out_of_memory(found))
+            self._log.warning("%s\nThe program runs here nevertheless.", out_of_memory(found))
 
     def _tell_problem(self, problem: SoftIPUError) -> None:
         if not self._told:
@@ -168,15 +169,13 @@ def is_large(most_bytes: int, ipus: int, chip: str) -> bool:
 
 
 def out_of_memory(found: Estimate) -> str:
-    """Which tile has too much, of what, and what to change first."""
+    """Which tile has too much, of what, and what to change first: a line for each thing."""
     worst = max(found.memory, key=lambda memory: memory.used - memory.capacity)
     parts = sorted(worst.fullest_tile.items(), key=lambda item: -item[1])
-    told = ", ".join(f"{name} {size / 1024:.0f} KiB" for name, size in parts[:4] if size)
-    text = (
+    told = ", ".join(f"{name} {kib(size)}" for name, size in parts[:4] if size)
+    lines = [
         f"{found.name} would be out of memory on a real {found.settings.chip} IPU: the fullest "
-        f"tile of IPU {worst.ipu} needs {worst.used / 1024:.0f} of {worst.capacity / 1024:.0f} KiB "
-        f"({told})."
-    )
-    for hint in found.hints[:_HINTS]:
-        text += f" Change {hint.option}: {hint.text.rstrip('.')}."
-    return text
+        f"tile of IPU {worst.ipu} needs {kib(worst.used)} of {kib(worst.capacity)} KiB ({told})."
+    ]
+    lines += [f"  - Change {hint.option}: {hint.text}." for hint in found.hints[:_HINTS]]
+    return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from softipu.machine import Cycles, Estimate, Step
+from softipu.machine.result import kib
 
 CAUSES = ("compute", "exchange", "sync", "host", "links")
 #: How steps are put together, by the name that people choose.
@@ -55,10 +56,10 @@ def _memory(found: Estimate) -> list[str]:
     lines = []
     for ipu in found.memory:
         parts = sorted(ipu.fullest_tile.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} {size / 1024:.0f}" for name, size in parts if size)
+        told = ", ".join(f"{name} {kib(size)}" for name, size in parts if size)
         mark = "" if ipu.fits else "  ← too much"
         lines.append(
-            f"  IPU {ipu.ipu}: {ipu.used / 1024:.0f} of {ipu.capacity / 1024:.0f} KiB on the "
+            f"  IPU {ipu.ipu}: {kib(ipu.used)} of {kib(ipu.capacity)} KiB on the "
             f"fullest tile, at {ipu.peak_step or 'the start'}{mark}"
         )
         lines.append(f"    KiB: {told}")

@@ -15,7 +15,7 @@ from typing import Any
 from .cost import Cost
 
 #: Run-time, exchange helpers and control that every program has.
-_BASE = 14_000
+BASE_CODE = 14_000
 #: Code of a vertex kind by the start of its name.
 _VERTEX_CODE = {
     "AMP": 3_600, "SLIC": 2_800, "HMAC": 1_600, "VMAC": 1_900, "outer product": 700,
@@ -56,7 +56,7 @@ def code_size(priced: Iterable[tuple[Cost, Any]]) -> CodeSize:
         exchange_code += _MESSAGE_CODE * cost.messages + _EXCHANGE_FRAME * (cost.exchange > 0)
         multiplies = any(name.startswith(("AMP", "SLIC", "HMAC", "VMAC")) for name in cost.vertices)
         state += _VERTEX_STATE * cost.instances + _WORK_LIST * multiplies
-    code += _BASE + sum(_vertex_code(kind) for kind in kinds)
+    code += BASE_CODE + sum(_vertex_code(kind) for kind in kinds)
     return CodeSize(ceil(code), ceil(exchange_code), ceil(state))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from softipu.graph import Op, Phase, Role
 
 from . import calibration
-from .code_size import code_size
+from .code_size import BASE_CODE, code_size
 from .program import Program, saved
 from .result import IpuMemory
 
@@ -35,9 +35,41 @@ class Memory:
 
 
 def memory(program: Program) -> Memory:
-    live = [0] * len(program.ops)
-    found = [_ipu(program, ipu, live) for ipu in range(len(program.work))]
+    order = _order(program)
+    graph = replace(program.graph, ops=tuple(program.graph.ops[index] for index in order))
+    ordered = replace(
+        program, graph=graph, ops=tuple(program.ops[index] for index in order),
+        places=tuple(program.places[index] for index in order),
+    )  # fmt: skip
+    there = [0] * len(order)
+    found = [_ipu(ordered, ipu, there) for ipu in range(len(program.work))]
+    live = [0] * len(order)
+    for place, index in enumerate(order):
+        live[index] = there[place]
     return Memory(tuple(found), tuple(live))
+
+
+def _order(program: Program) -> list[int]:
+    """Ops as a real program runs them: it finishes the update of a weight before it begins the
+    next, while captured programs take a step of all weights at a time."""
+    ops = program.graph.ops
+    updating = [index for index, op in enumerate(ops) if op.phase is Phase.UPDATE]
+    made_by = {name: index for index in updating for name in ops[index].outputs}
+    read = {name for index in updating for name in ops[index].inputs}
+    order = [index for index, op in enumerate(ops) if op.phase is not Phase.UPDATE]
+    done: set[int] = set()
+    ends = [index for index in updating if read.isdisjoint(ops[index].outputs)]
+    for end in [*ends, *updating]:
+        waiting, needed = [end], set()
+        while waiting:
+            index = waiting.pop()
+            if index in done or index in needed:
+                continue
+            needed.add(index)
+            waiting += [made_by[name] for name in ops[index].inputs if name in made_by]
+        order += sorted(needed)  # the order of the graph is one in which all is there in time
+        done |= needed
+    return order
 
 
 def _per_tile(total: float, program: Program) -> int:
@@ -91,6 +123,7 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
     gradients = set(program.gradients[ipu]) if schedule.accumulation > 1 else set()
     absorbed = _absorbed(program, gradients)
     phased_weights: dict[int, float] = {}
+    streamed = 0.0
     for name, use in uses.items():
         tensor = graph.tensors[name]
         if tensor.role in (Role.WEIGHT, Role.CONSTANT):
@@ -106,12 +139,17 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
             if name in gradients:
                 always["state"] += tensor.bytes
             if tensor.role is Role.INPUT and not settings.synthetic_data:
-                always["host_buffers"] += tensor.bytes
+                streamed += tensor.bytes
             if name in absorbed:
                 use = _Uses(use.made, use.forward, use.later[:1] if use.made is None else [])
             _live_ranges(program, name, use, events, always, name in keep, segments, starts)
     always["weights"] += max(phased_weights.values(), default=0.0)
-    return _peak(program, ipu, always, events, live)
+    if not program.machine.io_tiles:
+        always["host_buffers"] += streamed
+        return _peak(program, ipu, always, events, live)
+    if not settings.synthetic_data:
+        streamed += sum(graph.tensors[name].bytes for name in graph.outputs if name in uses)
+    return _with_io_tiles(_peak(program, ipu, always, events, live), streamed, program)
 
 
 def _absorbed(program: Program, gradients: set[str]) -> set[str]:
@@ -236,6 +274,25 @@ def _peak(
         ipu=ipu, capacity=machine.memory, fullest_tile=fullest, all_tiles=everywhere,
         always_live=sum(fullest[name] for name in _ALWAYS), not_always_live_peak=sum(parts),
         peak_step=where, tiles=_profile(fullest, everywhere, program),
+    )  # fmt: skip
+
+
+#: The batch that arrives, and the one before, which is handed over to the tiles that compute:
+#: loops of PopART carry it from one iteration to the next.
+_IO_BUFFERS = 2
+
+
+def _with_io_tiles(computing: IpuMemory, streamed: float, program: Program) -> IpuMemory:
+    """The fuller of the two kinds of tiles; those for I/O hold what travels, and little else."""
+    machine = program.machine
+    held = ceil(_IO_BUFFERS * streamed / machine.io_tiles)
+    everywhere = {**computing.all_tiles, "host_buffers": held * machine.io_tiles}
+    if held + BASE_CODE <= computing.used:
+        return replace(computing, all_tiles=everywhere)
+    fullest = dict.fromkeys(computing.fullest_tile, 0) | {"code": BASE_CODE, "host_buffers": held}
+    return replace(
+        computing, fullest_tile=fullest, all_tiles=everywhere, always_live=held + BASE_CODE,
+        not_always_live_peak=0, peak_step="inputs", tiles=_profile(fullest, everywhere, program),
     )  # fmt: skip
 
 

@@ -15,6 +15,11 @@ from .problem import Problem
 from .settings import Settings
 from .vector import apply, broadcast
 
+#: Channels lie in groups of so many where a multiplication made them. PopLibs brings them into the
+#: groups that vertices of grouped convolutions take, and copies what lies the wrong way round,
+#: before parts of the copy go to the tiles that need them: then all three are there.
+CHANNEL_GROUP = 16
+
 
 def _float_partials(op: Op, settings: Settings) -> bool:
     chosen = settings.matmul_partials if op.kind == "matmul" else settings.convolution_partials
@@ -22,9 +27,13 @@ def _float_partials(op: Op, settings: Settings) -> bool:
 
 
 def _priced(
-    op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int, rearranged: int
-) -> Cost:
-    """The plan's cost, and that of `rearranged` bytes that lie the wrong way round before."""
+    op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int, rearranged: int,
+    activations: int = 0,
+) -> Cost:  # fmt: skip
+    """The plan's cost, and that of `rearranged` bytes that lie the wrong way round before.
+
+    `activations`: bytes of an input that the op before left in groups of channels.
+    """
     proportion = float(op.attributes.get("available_memory_proportion", settings.proportion(ipu)))
     serial = max(1, int(op.attributes.get("serialisation", 1)))
     if serial > 1:
@@ -33,6 +42,7 @@ def _priced(
     total = _of_plan(chosen, problem)
     if serial > 1:
         total = total.times(serial)
+    copied = 0 if chosen.method.group_grain in (1, CHANNEL_GROUP) else activations
     if rearranged:
         here, _ = spread(rearranged, machine)
         total += Cost(
@@ -40,7 +50,7 @@ def _priced(
             steps=2, temporary=2 * here, vertices=frozenset(("transpose",)), instances=1,
             messages=messages(here),
         )  # fmt: skip
-    return total
+    return total + Cost(temporary=chosen.temporary + spread(rearranged + copied, machine)[0])
 
 
 def _of_plan(chosen: Plan, problem: Problem) -> Cost:
@@ -131,7 +141,8 @@ def convolution(
     rearranged = inputs[1].bytes if backward else 0
     if problem.contraction % 16 and groups == 1:
         rearranged += x.bytes  # channels are padded to what the units take
-    return _priced(op, problem, machine, settings, ipu, rearranged) + _bias(inputs, y, machine)
+    priced = _priced(op, problem, machine, settings, ipu, rearranged, x.bytes)
+    return priced + _bias(inputs, y, machine)
 
 
 def convolution_weight_gradient(

@@ -1,6 +1,6 @@
-"""The same program with half the micro-batch: the axis of samples is followed through the graph.
+"""The same program with another micro-batch: the axis of samples is followed through the graph.
 
-Works where every op's place for samples is clear; where it isn't, there is no smaller graph.
+Works where every op's place for samples is clear; where it isn't, there is no other graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ _VIEWS = frozenset(("view", "slice_view", "expand_view", "copy", "concat"))
 def halved(graph: Graph) -> Graph | None:
     """The graph for half as many samples, or None where that can't be told."""
     micro_batch = graph.schedule.micro_batch
-    if micro_batch < 2 or micro_batch % 2:
+    return None if micro_batch % 2 else with_micro_batch(graph, micro_batch // 2)
+
+
+def with_micro_batch(graph: Graph, micro_batch: int) -> Graph | None:
+    """The graph for another number of samples, or None where that can't be told."""
+    old = graph.schedule.micro_batch
+    if micro_batch < 1 or old < 2:  # an axis of 1 looks like any other
         return None
     axes = _axes(graph)
     if not any(axis is not None for axis in axes.values()):
@@ -33,18 +39,18 @@ def halved(graph: Graph) -> Graph | None:
         if axis is None:
             tensors[name] = tensor
             continue
-        if tensor.shape[axis] % 2:
+        if tensor.shape[axis] % old:
             return None
         shape = list(tensor.shape)
-        shape[axis] //= 2
+        shape[axis] = shape[axis] // old * micro_batch
         tensors[name] = replace(tensor, shape=tuple(shape))
     ops = tuple(_with_groups(op, graph, tensors) for op in graph.ops)
-    half = replace(graph, tensors=tensors, ops=ops).with_schedule(micro_batch=micro_batch // 2)
+    found = replace(graph, tensors=tensors, ops=ops).with_schedule(micro_batch=micro_batch)
     try:
-        check(half)
+        check(found)
     except GraphMalformed:
         return None  # some op mixed samples in a way that this does not follow
-    return half
+    return found
 
 
 def _with_groups(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> Op:
@@ -69,17 +75,22 @@ def _axes(graph: Graph) -> dict[str, int | None]:
     for name in graph.inputs:
         shape = graph.tensors[name].shape
         given[name] = 0 if shape and shape[0] and shape[0] % micro_batch == 0 else None
-    made_by = {name: op.kind for op in graph.ops for name in op.outputs}
+    made_by = {name: op for op in graph.ops for name in op.outputs}
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     for _ in range(4):
         axes = dict(given)
         learnt = False
         for op in graph.ops:
             inputs = [graph.tensors[name] for name in op.inputs]
-            if op.kind in _SAME:
-                for name, axis in _peers(inputs, axes):
-                    if made_by.get(name) in ("expand_view", "fill") and name not in given:
-                        given[name] = axes[name] = axis
-                        learnt = True
+            for name, axis in _meeting(op, inputs, axes):
+                source = _source(name, made_by)
+                if source is None or source in given:
+                    continue
+                if shapes[source] != shapes[name]:  # a view: samples come first at its start
+                    axis = 0
+                if len(shapes[source]) > axis and shapes[source][axis] % micro_batch == 0:
+                    given[source] = axis
+                    learnt = True
             known = [axes.get(name) for name in op.inputs]
             for name in op.outputs:
                 if name not in given:
@@ -89,15 +100,49 @@ def _axes(graph: Graph) -> dict[str, int | None]:
     return axes
 
 
+def _meeting(op: Op, inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
+    """Operands without samples that must have them, with the axis, as others of the op have."""
+    by_index = op.kind in ("gather", "scatter") and op.attributes.get("grouped")
+    if op.kind in _SAME or by_index:
+        return _peers(inputs, axes)
+    return _products(inputs, axes) if op.kind == "matmul" else []
+
+
 def _peers(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
-    """Operands without samples that have the shape of one with them."""
-    shapes = {t.shape: axes[t.name] for t in inputs if axes.get(t.name) is not None}
+    """Operands without samples that have as many axes as one with them, and as many on that."""
+    known = [(t.shape, axis) for t in inputs if (axis := axes.get(t.name)) is not None]
     found = []
     for tensor in inputs:
-        axis = shapes.get(tensor.shape)
-        if axis is not None and axes.get(tensor.name) is None:
-            found.append((tensor.name, axis))
+        if axes.get(tensor.name) is not None:
+            continue
+        for shape, axis in known:
+            if len(shape) == len(tensor.shape) and shape[axis] == tensor.shape[axis]:
+                found.append((tensor.name, axis))
+                break
     return found
+
+
+def _products(inputs: list[Tensor], axes: dict[str, int | None]) -> list[tuple[str, int]]:
+    """Operands of products without samples, where the other has them in groups or contraction."""
+    left, right = inputs[0], inputs[1]
+    first, second = axes.get(left.name), axes.get(right.name)
+    if first is None and second in (0, 1) and right.shape[second] == left.shape[2 * second]:
+        return [(left.name, 2 * second)]
+    if second is None and first in (0, 2) and left.shape[first] == right.shape[first // 2]:
+        return [(right.name, first // 2)]
+    return []
+
+
+#: Ops whose result is as large as they are told, whatever they read.
+_MADE = ("expand_view", "fill", "random")
+_PASSED = ("view", "copy", "transpose", "elementwise", "cast")
+
+
+def _source(name: str, made_by: dict[str, Op]) -> str | None:
+    """Where data without samples come from: what repeats or invents them, such as a mask."""
+    while name in made_by and made_by[name].kind in _PASSED and made_by[name].inputs:
+        name = made_by[name].inputs[0]
+    return name if name in made_by and made_by[name].kind in _MADE else None
 
 
 def _output_axis(op: Op, inputs: list[Tensor], axes: list[int | None], out: Tensor) -> int | None:
@@ -111,7 +156,10 @@ def _output_axis(op: Op, inputs: list[Tensor], axes: list[int | None], out: Tens
     if op.kind in ("convolution", "convolution_input_gradient"):
         return axes[0]
     if op.kind == "scatter":
-        return axes[0]
+        if op.attributes.get("grouped"):  # each sample has its own indices
+            return axes[0] if axes[0] is not None else axes[1]
+        # What is scattered into has samples of its own; the gradient of a table has none.
+        return axes[0] if inputs[0].shape == out.shape else None
     if op.kind == "gather":
         return _gather(inputs, axes, out)
     if op.kind == "transpose":
@@ -142,6 +190,8 @@ def _through_view(tensor: Tensor, axis: int, out: Tensor) -> int | None:
     old, new = tensor.shape, out.shape
     if len(old) == 3 and new == (old[0], old[2], old[1]):  # a turned operand of a product
         return (0, 2, 1)[axis]
+    if len(old) == 2 and new == (old[1], old[0]) and 1 not in old:
+        return 1 - axis
     cut = len(new) == len(old) and new[:axis] + new[axis + 1 :] == old[:axis] + old[axis + 1 :]
     if cut or new[: axis + 1] == old[: axis + 1]:
         return axis

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Any
 
 from .settings import Settings
 
 #: Of the JSON form. A reader refuses a higher number.
 FORMAT = 1
+
+
+def kib(size: float) -> int:
+    """Bytes as whole KiB that hold them, so that what does not fit never looks as if it did."""
+    return ceil(size / 1024)
 
 
 @dataclass(frozen=True)

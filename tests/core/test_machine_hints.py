@@ -1,0 +1,161 @@
+"""What to change when a program has no room, or could be faster; programs over more IPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from machine_networks import Net, bert, resnet50
+
+from softipu.graph import Graph, Phase, Role, check
+from softipu.machine import Estimate, Settings, estimate
+from softipu.machine.program import places
+from softipu.machine.result import kib
+from softipu.machine.split import split
+
+HALF = Settings(matmul_partials="float16", convolution_partials="float16")
+
+
+def small_bert(batch: int = 2, **schedule: object) -> Graph:
+    return bert(
+        batch, 64, (6,), 256, 4, True, vocabulary=2048, recompute=False, **schedule
+    )  # fmt: skip
+
+
+# ---- over more IPUs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_a_split_program_is_a_program(parts: int) -> None:
+    graph = split(small_bert(), parts)
+    assert graph is not None
+    check(graph)
+    assert graph.schedule.ipus == parts
+    assert graph.schedule.accumulation == 2 * parts - 1
+    assert not estimate(graph, HALF, hints=False).warnings
+
+
+def test_gradients_are_made_where_their_weights_are() -> None:
+    graph = split(small_bert(), 2)
+    assert graph is not None
+    home = {
+        name: op.stage
+        for op in graph.ops
+        if op.phase is Phase.FORWARD
+        for name in op.inputs
+        if graph.tensors[name].role is Role.WEIGHT
+    }
+    where = Counter(home.values())
+    assert min(where.values()) > 0.25 * sum(where.values())
+    stages = Counter(op.stage for op in graph.ops if op.phase is Phase.BACKWARD)
+    assert min(stages.values()) > 0.25 * sum(stages.values())
+    made = {name: op for op in graph.ops for name in op.outputs}
+    for op, ipu in zip(graph.ops, places(graph), strict=True):
+        if op.phase is Phase.UPDATE:
+            weights = [name for name in op.inputs if name in home]
+            assert all(home[name] == ipu for name in weights)
+    products = [op for op in graph.ops if op.kind == "matmul" and op.attributes.get("transposed")]
+    for op in products:  # of a weight turned round: its op has the weight's stage
+        source = made[op.inputs[1]].inputs[0] if op.inputs[1] in made else op.inputs[1]
+        if source in home:
+            assert op.stage == home[source]
+
+
+def test_twice_the_ipus_hold_about_half_of_everything_each() -> None:
+    whole = small_bert(16, accumulation=8)
+    parts = split(whole, 2)
+    assert parts is not None
+    (alone,) = estimate(whole, HALF, hints=False).memory
+    both = estimate(parts, HALF, hints=False).memory
+    for name in ("weights", "state"):
+        assert max(memory.fullest_tile[name] for memory in both) < 0.7 * alone.fullest_tile[name]
+
+
+def test_few_ops_and_many_ipus_are_not_split() -> None:
+    net = Net("tiny")
+    x = net.input("x", (1, 64, 64))
+    assert split(net.finish([net.linear(x, 64)]), 2) is None
+    assert split(small_bert(), 32) is None
+
+
+# ---- hints ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def too_large() -> tuple[Graph, Estimate]:
+    graph = resnet50(32, True, accumulation=4)
+    return graph, estimate(graph, HALF)
+
+
+def test_a_program_that_fits_gets_no_hints_unless_asked() -> None:
+    small = resnet50(1)
+    assert estimate(small, HALF).hints == ()
+    assert isinstance(estimate(small, Settings(), hints=True).hints, tuple)
+
+
+def test_a_program_too_large_is_told_what_to_change(too_large: tuple[Graph, Estimate]) -> None:
+    _, found = too_large
+    assert not found.fits
+    options = [hint.option for hint in found.hints]
+    assert {"micro_batch", "recompute"} <= set(options)
+    assert all(hint.bytes_saved > 0 for hint in found.hints)
+    assert all("KiB" in hint.text for hint in found.hints)
+
+
+def test_hints_are_what_another_estimate_says(too_large: tuple[Graph, Estimate]) -> None:
+    graph, found = too_large
+    hint = next(hint for hint in found.hints if hint.option == "recompute")
+    tried = estimate(graph.with_schedule(recomputed_stages=frozenset([0])), HALF, hints=False)
+    assert found.memory[0].used - tried.memory[0].used == hint.bytes_saved
+    assert tried.throughput / found.throughput == pytest.approx(hint.speed_ratio)
+
+
+def test_changes_that_make_it_fit_come_first() -> None:
+    net = Net("wide")
+    x = net.input("x", (8, 1472 * 200))
+    for _ in range(3):
+        x = net.op("transpose", [x], (1472 * 200, 8), order=(1, 0))
+        x = net.op("transpose", [x], (8, 1472 * 200), order=(1, 0))
+    y = net.input("y", (8, 1472 * 13_000))
+    y = net.op("softmax", [y], (8, 1472 * 13_000), axis=1, function="softmax")
+    found = estimate(net.finish([x, y], micro_batch=8), HALF)
+    assert not found.fits
+    fitting = [", fits" in hint.text for hint in found.hints]
+    assert fitting == sorted(fitting, reverse=True)
+    assert fitting[0]
+
+
+def test_where_one_change_does_not_do_several_are_tried_together() -> None:
+    graph = bert(8, 128, (12,), 1024, 16, True, recompute=False, accumulation=8)
+    found = estimate(graph, HALF)
+    assert not found.fits
+    first = found.hints[0]
+    assert "+" in first.option
+    assert ", fits" in first.text
+    assert " and " in first.text
+    assert len(set(first.option.split(" + "))) == len(first.option.split(" + "))
+
+
+def test_more_of_what_already_made_it_fit_is_not_proposed(
+    too_large: tuple[Graph, Estimate],
+) -> None:
+    _, found = too_large
+    fitting = Counter(hint.option for hint in found.hints if ", fits" in hint.text)
+    assert all(count == 1 for count in fitting.values())
+
+
+def test_the_same_bytes_are_the_same_number_everywhere(too_large: tuple[Graph, Estimate]) -> None:
+    _, found = too_large
+    used = kib(max(memory.used for memory in found.memory))
+    assert all(f"fullest tile {used} → " in hint.text for hint in found.hints)
+    assert kib(624 * 1024) == 624
+    assert kib(624 * 1024 + 1) == 625
+
+
+def test_a_program_that_fits_can_be_told_how_to_be_faster() -> None:
+    found = estimate(resnet50(4), Settings(available_memory_proportion=0.05), hints=True)
+    assert found.fits
+    assert "partials" in {hint.option for hint in found.hints}
+    assert all(hint.speed_ratio > 1.02 for hint in found.hints)
+    ratios = [hint.speed_ratio for hint in found.hints]
+    assert ratios == sorted(ratios, reverse=True)
