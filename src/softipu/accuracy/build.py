@@ -159,7 +159,8 @@ def _squad(workload: Workload, batch: int, shape: str, split: tuple[int, ...], l
 def _conformer(workload: Workload, batch: int) -> Made:
     sound = torch.empty(batch, speech.FRAMES, speech.BANDS, dtype=torch.float16)
     words = torch.empty(batch, speech.TARGET, dtype=torch.int64)
-    return speech.Conformer().half(), (sound, words, words)
+    lengths = torch.empty(batch, dtype=torch.int32)
+    return speech.Conformer().half(), (sound, lengths, words, words, lengths)
 
 
 _BUILDERS: dict[str, Callable[..., Made]] = {

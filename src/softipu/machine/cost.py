@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 from . import calibration
 from .chip import Machine
 from .result import Cycles
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Cycles before the fitted constants come in: sums of these are all that a fit has to price."""
+
+    #: Cycles that no constant changes.
+    fixed: Cycles = field(default_factory=Cycles)
+    #: Inner loops of vector work, bytes on the exchange in cycles at its full rate, and steps.
+    vector: float = 0.0
+    exchange: float = 0.0
+    steps: float = 0.0
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms(
+            self.fixed + other.fixed, self.vector + other.vector, self.exchange + other.exchange,
+            self.steps + other.steps,
+        )  # fmt: skip
+
+    def cycles(self, machine: Machine) -> Cycles:
+        """With the constants in use."""
+        constants = calibration.constants()
+        return self.fixed + Cycles(
+            compute=self.vector * constants.vector, exchange=self.exchange * constants.exchange,
+            sync=self.steps * (machine.sync + constants.step_overhead),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -28,6 +54,8 @@ class Cost:
     #: Vertex instances on a tile, and messages that a tile receives.
     instances: int = 0
     messages: int = 0
+    #: Cycles of inner loops of vector work, which come on top of `compute`, before their constant.
+    vector: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -36,6 +64,7 @@ class Cost:
             "; ".join(dict.fromkeys(filter(None, (self.plan, other.plan)))),
             max(self.temporary, other.temporary), self.vertices | other.vertices,
             self.instances + other.instances, self.messages + other.messages,
+            self.vector + other.vector,
         )  # fmt: skip
 
     def times(self, count: int) -> Cost:
@@ -43,15 +72,19 @@ class Cost:
         return Cost(
             self.compute * count, self.exchange * count, self.steps * count, self.flops * count,
             self.tiles, f"{count} × ({self.plan})", self.temporary, self.vertices, self.instances,
-            self.messages,
+            self.messages, self.vector * count,
         )  # fmt: skip
 
+    @property
+    def terms(self) -> Terms:
+        return Terms(Cycles(compute=self.compute), self.vector, self.exchange, self.steps)
+
     def cycles(self, machine: Machine) -> Cycles:
-        return Cycles(
-            compute=self.compute,
-            exchange=self.exchange * calibration.constants().exchange,
-            sync=self.steps * (machine.sync + calibration.constants().step_overhead),
-        )
+        return self.terms.cycles(machine)
+
+    def planned(self, machine: Machine) -> float:
+        """What a planner compares, which knows no fitted constants: so none changes a plan."""
+        return self.compute + self.vector + self.exchange + self.steps * machine.sync
 
 
 FREE = Cost(plan="no data moves")

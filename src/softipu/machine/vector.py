@@ -6,7 +6,6 @@ from math import ceil
 
 from softipu.graph import DTYPE_BYTES
 
-from . import calibration
 from .chip import Machine
 from .cost import Cost, exchange, spread, vertex
 from .vector_costs import SUPERVISOR, TABLE, UNKNOWN
@@ -24,9 +23,9 @@ def apply(function: str, elements: int, dtype: str, machine: Machine) -> Cost:
     row = TABLE.get(function, UNKNOWN)
     here, tiles = spread(elements, machine, 8 // min(8, DTYPE_BYTES[dtype]))
     each = ceil(here / machine.workers)
-    worker = row.start + each * row.per_element(dtype) * calibration.constants().vector
     return Cost(
-        compute=row.sets * SUPERVISOR + machine.workers * worker, steps=row.sets,
+        compute=row.sets * SUPERVISOR + machine.workers * row.start,
+        vector=machine.workers * each * row.per_element(dtype), steps=row.sets,
         flops=float(elements * row.sets), tiles=tiles,
         vertices=frozenset((f"{function}/{dtype}",)), instances=row.sets,
     )  # fmt: skip
@@ -70,7 +69,7 @@ def reduction(
         _reduction(elements, outputs, dtype, machine, layout, weight, machine.tiles >> cut)
         for cut in range(machine.tiles.bit_length())
     ]
-    return min(found, key=lambda cost: cost.cycles(machine).total)
+    return min(found, key=lambda cost: cost.planned(machine))
 
 
 def _reduction(
@@ -89,11 +88,11 @@ def _reduction(
     # A 64-bit load each cycle, into accumulators (getCyclesEstimateForStridedReduce).
     vector = 4 if dtype == "float16" else 2
     rate = (1.0 if dtype in ("float16", "float32") else 7.0) * weight
-    rate *= calibration.constants().vector
-    worker = 22 + ceil(here / machine.workers / vector) * rate + 13
+    loops = ceil(here / machine.workers / vector) * rate
     groups = max(1, ceil(kept / vector / machine.workers))
     total = Cost(
-        compute=SUPERVISOR + machine.workers * (worker + 6 * groups), steps=1,
+        compute=SUPERVISOR + machine.workers * (22 + 13 + 6 * groups),
+        vector=machine.workers * loops, steps=1,
         flops=float(elements), tiles=tiles, vertices=frozenset((f"reduce/{dtype}",)), instances=1,
         temporary=kept * 4,
     )  # fmt: skip
