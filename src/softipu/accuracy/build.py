@@ -18,7 +18,7 @@ from poptorch._neutral_options import settings_of
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
-from . import speech, text, vision
+from . import captures, speech, text, vision
 from .rows import Row, Workload
 
 _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "albert": text.ALBERT,
@@ -72,7 +72,10 @@ class _Key:
 
 @lru_cache(maxsize=32)
 def _captured(key: _Key) -> Graph:
-    workload = key.workload
+    return captures.kept(repr(key.workload), lambda: _capture(key.workload))
+
+
+def _capture(workload: Workload) -> Graph:
     batch = workload.micro_batch * workload.accumulation * workload.iterations
     with torch.device("meta"):
         model, inputs = _BUILDERS[workload.model](workload, batch, **workload.arguments)

@@ -17,13 +17,16 @@ from softipu.machine.program import Program, build
 from softipu.machine.timing import timing
 
 from .build import described_row
+from .micro import measured_exchange
 from .rows import Row
 
-#: Those that change cycles; `imbalance` only changes memory, which rates say nothing about.
-NAMES = ("step_overhead", "exchange", "vector")
+#: What throughput is to tell; `exchange` has a measurement of its own, `imbalance` is memory.
+NAMES = ("step_overhead",)
 #: Where the search begins, so that it does not depend on what was fitted before.
-START = Constants(step_overhead=100.0, exchange=1.0, vector=1.0)
-_FIRST_STEP, _LAST_STEP = 0.4, 0.002
+START = Constants(step_overhead=100.0)
+_FIRST_STEP, _LAST_STEP = 0.4, 0.001
+#: Constants this near to a new fit need no change.
+_SAME = 0.02
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,15 @@ def loss(rows: Sequence[Priced], constants: Constants) -> float:
     return sum(sum(values) / len(values) for values in found.values()) / len(found)
 
 
-def fit(rows: Sequence[Priced], start: Constants = START) -> Constants:
+def fit(
+    rows: Sequence[Priced], names: Sequence[str] = NAMES, start: Constants = START
+) -> Constants:
     """The constants with the smallest loss: one at a time, in ever smaller steps."""
     best, lowest = start, loss(rows, start)
     step = _FIRST_STEP
     while step > _LAST_STEP:
         before = lowest
-        for name in NAMES:
+        for name in names:
             for factor in (1 - step, 1 + step):
                 tried = replace(best, **{name: getattr(best, name) * factor})
                 reached = loss(rows, tried)
@@ -83,14 +88,20 @@ def fit(rows: Sequence[Priced], start: Constants = START) -> Constants:
 
 
 def fitted(rows: Sequence[Priced]) -> Constants:
-    """On the rows that are marked for it, rounded: more digits would say nothing."""
-    found = fit([one for one in rows if one.row.calibrates])
-    rounded = {name: _rounded(getattr(found, name)) for name in NAMES}
-    return replace(calibration.FITTED, **rounded)
+    """All constants that figures of speed tell, rounded: more digits would say nothing."""
+    with_exchange = replace(START, exchange=round(measured_exchange(), 2))
+    found = fit([one for one in rows if one.row.calibrates], start=with_exchange)
+    return replace(found, step_overhead=round(found.step_overhead))
 
 
-def _rounded(value: float) -> float:
-    return round(value) if value >= 10 else round(value, 2)
+def out_of_date(rows: Sequence[Priced]) -> list[str]:
+    """Constants in use that are not those that a fit finds now, in words."""
+    found, used = fitted(rows), calibration.FITTED
+    return [
+        f"{name} is {getattr(used, name):g}, a fit finds {getattr(found, name):g}"
+        for name in (*NAMES, "exchange")
+        if abs(getattr(used, name) / getattr(found, name) - 1) > _SAME
+    ]
 
 
 def left_out(rows: Sequence[Priced]) -> dict[str, list[float]]:

@@ -200,7 +200,7 @@ ROWS: tuple[Row, ...] = (
         "POD16 without a generation: Mk2, by its date"),
     *(
         Row(f"Conformer-medium training, {system}", "Conformer", _conformer(chip, replicas), figure,
-            f"{_CONFORMER} L110-122")
+            f"{_CONFORMER} L110-122", calibrates=system == "M2000 POD4")
         for chip, system, replicas, figure in (
             ("mk2", "M2000 POD4", 1, 819), ("mk2", "M2000 POD16", 4, 3163),
             ("mk2", "M2000 POD64", 16, 11689), ("bow", "Bow Pod4", 1, 1126),
@@ -209,7 +209,7 @@ ROWS: tuple[Row, ...] = (
     Row("BERT-Base SQuAD inference, PopRT", "BERT",
         _answers("base", 16, 256, 0.6, half=False), 1861.0,
         "graphcore/PopRT examples/packed_bert_example/README.md",
-        "no packing; hardware not stated: C600, which PopRT is for", calibrates=True),
+        "no packing; hardware not stated: C600, which PopRT is for"),
     Row("BERT-Base SQuAD inference, ByteMLPerf", "BERT",
         _answers("base", 40, 384, 0.4, _PACKS), 3134, f"{_BYTE}/bert-torch-fp32", _PACKED),
     Row("RoBERTa SQuAD inference, ByteMLPerf", "BERT",

@@ -16,24 +16,22 @@ class Terms:
 
     #: Cycles that no constant changes.
     fixed: Cycles = field(default_factory=Cycles)
-    #: Inner loops of vector work, bytes on the exchange in cycles at its full rate, and steps.
-    vector: float = 0.0
+    #: Cycles of exchange at its full rate, and how often all tiles meet.
     exchange: float = 0.0
     steps: float = 0.0
 
     def __add__(self, other: Terms) -> Terms:
         return Terms(
-            self.fixed + other.fixed, self.vector + other.vector, self.exchange + other.exchange,
-            self.steps + other.steps,
-        )  # fmt: skip
+            self.fixed + other.fixed, self.exchange + other.exchange, self.steps + other.steps
+        )
 
     def cycles(self, machine: Machine) -> Cycles:
         """With the constants in use."""
         constants = calibration.constants()
         return self.fixed + Cycles(
-            compute=self.vector * constants.vector, exchange=self.exchange * constants.exchange,
+            exchange=self.exchange * constants.exchange,
             sync=self.steps * (machine.sync + constants.step_overhead),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,6 @@ class Cost:
     #: Vertex instances on a tile, and messages that a tile receives.
     instances: int = 0
     messages: int = 0
-    #: Cycles of inner loops of vector work, which come on top of `compute`, before their constant.
-    vector: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -64,7 +60,6 @@ class Cost:
             "; ".join(dict.fromkeys(filter(None, (self.plan, other.plan)))),
             max(self.temporary, other.temporary), self.vertices | other.vertices,
             self.instances + other.instances, self.messages + other.messages,
-            self.vector + other.vector,
         )  # fmt: skip
 
     def times(self, count: int) -> Cost:
@@ -72,19 +67,19 @@ class Cost:
         return Cost(
             self.compute * count, self.exchange * count, self.steps * count, self.flops * count,
             self.tiles, f"{count} × ({self.plan})", self.temporary, self.vertices, self.instances,
-            self.messages, self.vector * count,
+            self.messages,
         )  # fmt: skip
 
     @property
     def terms(self) -> Terms:
-        return Terms(Cycles(compute=self.compute), self.vector, self.exchange, self.steps)
+        return Terms(Cycles(compute=self.compute), self.exchange, self.steps)
 
     def cycles(self, machine: Machine) -> Cycles:
         return self.terms.cycles(machine)
 
     def planned(self, machine: Machine) -> float:
         """What a planner compares, which knows no fitted constants: so none changes a plan."""
-        return self.compute + self.vector + self.exchange + self.steps * machine.sync
+        return self.compute + self.exchange + self.steps * machine.sync
 
 
 FREE = Cost(plan="no data moves")

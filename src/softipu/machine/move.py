@@ -126,7 +126,7 @@ def _by_index(table: Tensor, indices: int, data: int, machine: Machine, *, updat
 
 def _rank(cost: Cost, machine: Machine) -> tuple[float, float]:
     """Plans that would fill a tile come last; then time."""
-    return max(0.0, cost.temporary / machine.memory - 0.3), cost.compute + cost.vector + cost.exchange
+    return max(0.0, cost.temporary / machine.memory - 0.3), cost.compute + cost.exchange
 
 
 def pool(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:

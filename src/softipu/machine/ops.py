@@ -233,7 +233,7 @@ def _of_rows(source: Tensor, result: Tensor) -> Tensor:
 
 
 def _total(cost: Cost) -> float:
-    return cost.compute + cost.vector + cost.exchange
+    return cost.compute + cost.exchange
 
 
 def _shared(cost: Cost, share: int) -> Cost:
@@ -241,5 +241,4 @@ def _shared(cost: Cost, share: int) -> Cost:
     return Cost(
         cost.compute / share, cost.exchange / share, cost.steps, cost.flops / share, cost.tiles,
         cost.plan, ceil(cost.temporary / share), cost.vertices, cost.instances, cost.messages,
-        cost.vector / share,
     )  # fmt: skip

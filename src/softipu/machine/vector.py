@@ -23,9 +23,9 @@ def apply(function: str, elements: int, dtype: str, machine: Machine) -> Cost:
     row = TABLE.get(function, UNKNOWN)
     here, tiles = spread(elements, machine, 8 // min(8, DTYPE_BYTES[dtype]))
     each = ceil(here / machine.workers)
+    worker = row.start + each * row.per_element(dtype)
     return Cost(
-        compute=row.sets * SUPERVISOR + machine.workers * row.start,
-        vector=machine.workers * each * row.per_element(dtype), steps=row.sets,
+        compute=row.sets * SUPERVISOR + machine.workers * worker, steps=row.sets,
         flops=float(elements * row.sets), tiles=tiles,
         vertices=frozenset((f"{function}/{dtype}",)), instances=row.sets,
     )  # fmt: skip
@@ -88,11 +88,10 @@ def _reduction(
     # A 64-bit load each cycle, into accumulators (getCyclesEstimateForStridedReduce).
     vector = 4 if dtype == "float16" else 2
     rate = (1.0 if dtype in ("float16", "float32") else 7.0) * weight
-    loops = ceil(here / machine.workers / vector) * rate
+    worker = 22 + ceil(here / machine.workers / vector) * rate + 13
     groups = max(1, ceil(kept / vector / machine.workers))
     total = Cost(
-        compute=SUPERVISOR + machine.workers * (22 + 13 + 6 * groups),
-        vector=machine.workers * loops, steps=1,
+        compute=SUPERVISOR + machine.workers * (worker + 6 * groups), steps=1,
         flops=float(elements), tiles=tiles, vertices=frozenset((f"reduce/{dtype}",)), instances=1,
         temporary=kept * 4,
     )  # fmt: skip
