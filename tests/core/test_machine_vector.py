@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from softipu.graph import KINDS, Builder, Graph, Role
 from softipu.machine import Estimate, Settings, Step, estimate
-from softipu.machine.calibration import Constants, using
 from softipu.machine.chip import machine
 from softipu.machine.cost import FREE, Cost, exchange, messages, spread
 from softipu.machine.ops import _PLANNED, _SIMPLE, TRANSFERS
@@ -77,8 +76,7 @@ def test_half_precision_costs_no_more_than_single_in_any_row(name: str) -> None:
 def test_an_addition_costs_three_cycles_for_four_halves() -> None:
     # 6 · 4 · 1000 halves on each tile: 1,000 vectors for each worker, three cycles each.
     elements = 24 * 1000 * BOW.tiles
-    with using(Constants(vector=1.0)):
-        cost = apply("add", elements, "float16", BOW)
+    cost = apply("add", elements, "float16", BOW)
     assert cost.compute == 20 + 6 * (27 + 3000)
     assert cost.tiles == BOW.tiles
     assert cost.steps == 1

@@ -10,7 +10,6 @@ from softipu.graph import DTYPE_BYTES
 from .chip import Machine
 from .vertices import Method
 
-
 #: Multiplications below which starting the units takes longer than what they do.
 _SMALL = 1e8
 

@@ -63,9 +63,7 @@ def timing(program: Program) -> Timing:
         if settings.pipeline_schedule == "interleaved" and program.training:
             # At any time an IPU does either a forward or a backward stage.
             forward = _slowest([w.forward.cycles(machine) + w.links for w in program.work])
-            backward = _slowest([
-                (w.recompute + w.backward).cycles(machine) for w in program.work
-            ])
+            backward = _slowest([(w.recompute + w.backward).cycles(machine) for w in program.work])
             slowest = max(forward, backward, key=lambda cycles: cycles.total).times(2)
         else:
             slowest = _slowest(compute)
