@@ -277,6 +277,22 @@ def test_indices_that_are_only_repeated_count_once() -> None:
     assert of(True).cycles.total < of(False).cycles.total
 
 
+def test_indices_that_are_repeated_for_each_group_pick_single_elements() -> None:
+    def of(repeated: bool) -> Step:
+        build = Builder("groups")
+        table = build.tensor("table", [120, 384, 768], role=Role.WEIGHT)
+        if repeated:
+            one_group = build.tensor("one", [384, 384], "int32", Role.INPUT)
+            (index,) = build.op("expand_view", [one_group], [([120, 384, 384], "int32")])
+        else:
+            index = build.tensor("each", [120, 384, 384], "int32", Role.INPUT)
+        out = [([120, 384, 384], "float16")]
+        (y,) = build.op("gather", [table, index], out, axis=2, grouped=True)
+        return estimate(build.finish([y]), QUIET).steps[0]
+
+    assert of(True).cycles.compute == of(False).cycles.compute
+
+
 def test_windows_cost_with_their_size_and_maxima_go_back_dearer_than_means() -> None:
     x, y = ([16, 64, 56, 56], "float16"), ([16, 64, 28, 28], "float16")
     small = only(one("pool", [x], [y], function="max", kernel=(2, 2), stride=(2, 2)))
