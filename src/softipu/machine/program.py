@@ -43,6 +43,10 @@ class Work:
     call: Cycles = field(default_factory=Cycles)
     host_bytes: float = 0.0
 
+    def compute(self, machine: Machine) -> Cycles:
+        """Its part of one micro-batch, but for the host, with the constants in use."""
+        return (self.forward + self.recompute + self.backward).cycles(machine) + self.links
+
 
 @dataclass(frozen=True)
 class Program:

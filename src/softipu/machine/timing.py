@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .chip import Machine
-from .program import Program, Work
+from .program import Program
 from .result import Cycles
 
 
@@ -17,11 +16,6 @@ class Timing:
     latency: float
     #: Of one micro-batch once everything runs, on the slowest IPU.
     per_micro_batch: Cycles
-
-
-def _compute(work: Work, machine: Machine) -> Cycles:
-    """An IPU's part of one micro-batch, but for the host."""
-    return (work.forward + work.recompute + work.backward).cycles(machine) + work.links
 
 
 def _with_host(compute: Cycles, host: Cycles, overlapped: bool) -> Cycles:
@@ -46,7 +40,7 @@ def _sum(all_cycles: list[Cycles]) -> Cycles:
 def timing(program: Program) -> Timing:
     schedule, settings, machine = program.graph.schedule, program.settings, program.machine
     overlapped = settings.io_tiles > 0
-    compute = [_compute(work, machine) for work in program.work]
+    compute = [work.compute(machine) for work in program.work]
     host = [work.host for work in program.work]
     stages = program.stages
     runs = schedule.accumulation
