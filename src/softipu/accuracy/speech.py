@@ -37,10 +37,9 @@ class Attending(nn.Module):
         self.query, self.key = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.value, self.out = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
         self.position = nn.Linear(WIDTH, WIDTH, bias=False) if relative else None
-        self.content_bias, self.position_bias = (
-            nn.Parameter(torch.zeros(HEADS, 1, WIDTH // HEADS)) if relative else None
-            for _ in range(2)
-        )
+        if relative:
+            self.content_bias = nn.Parameter(torch.zeros(HEADS, 1, WIDTH // HEADS))
+            self.position_bias = nn.Parameter(torch.zeros(HEADS, 1, WIDTH // HEADS))
         self.dropout = nn.Dropout(0.1)
 
     def forward(
