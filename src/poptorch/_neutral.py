@@ -181,6 +181,14 @@ def _host(t: Translation, node: Node) -> Sequence[str | None]:
     return [next(made) if spec else None for spec in specs]
 
 
+def _ctc_loss(t: Translation, node: Node) -> Sequence[str | None]:
+    """Losses and their gradient, in one program."""
+    specs = t.specs(node)
+    found = t.emit(node, "ctc_loss", t.inputs(node)[:2], [spec for spec in specs if spec])
+    made = iter(found)
+    return [next(made) if spec else None for spec in specs]
+
+
 def _loop(t: Translation, node: Node) -> Sequence[str]:
     """`poptorch::repeat`: the body once, and how often it runs."""
     carried, outer, text, count = node.args
@@ -216,4 +224,5 @@ _OWN: dict[str, Callable[[Translation, Node], Sequence[str | None]]] = {
     "repeat_random": _loop,
     "ipu_print_tensor": _host,
     "host_call": _host,
+    "ctc_loss": _ctc_loss,
 }

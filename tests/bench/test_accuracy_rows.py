@@ -93,7 +93,9 @@ def test_pretraining_is_a_pipeline_over_four_ipus_with_the_head_on_the_first() -
     graph, settings = described_row(named("BERT-Base training, PyTorch"))
     assert graph.schedule.stage_ipus == (0, 1, 2, 3, 0)
     assert graph.schedule.recomputed_stages == {0, 1, 2, 3}
-    assert len(graph.schedule.checkpoints) == 11  # of every layer but the last, as the source has it
+    assert (
+        len(graph.schedule.checkpoints) == 11
+    )  # of every layer but the last, as the source has it
     assert settings.optimiser_state_off_chip
     assert settings.replicated_tensor_sharding
     assert "unknown" not in {op.kind for op in graph.ops}

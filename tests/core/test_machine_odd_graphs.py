@@ -35,7 +35,7 @@ def graph_of(kind: str, shape: tuple[int, ...], dtype: str) -> Graph | None:
     spec = KINDS[kind]
     count = max(spec.inputs[0], 1 if spec.inputs[1] != 0 else 0)
     names = [build.tensor("x", shape, dtype, Role.INPUT) for _ in range(count)]
-    if kind in ("gather", "scatter"):
+    if kind in ("gather", "scatter", "ctc_loss"):
         names[1] = build.tensor("index", shape, "int32", Role.INPUT)
     attributes = dict(ATTRIBUTES.get(kind, {}))
     (first, *_) = build.op(kind, names, [(shape, dtype)] * max(1, spec.outputs[0]), **attributes)

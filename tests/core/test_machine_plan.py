@@ -328,3 +328,15 @@ def test_a_product_of_nothing_costs_nothing() -> None:
     found = estimate(build.finish([y, z]), QUIET)
     assert found.steps[0].cycles.total == 0
     assert found.steps[0].plan == "nothing to multiply"
+
+
+@pytest.mark.parametrize("rows", [1, 4, 16, 300])
+@pytest.mark.parametrize(("inner", "columns"), [(16, 8), (64, 64), (256, 16), (256, 200)])
+def test_half_partials_never_make_a_small_product_slower(
+    rows: int, inner: int, columns: int
+) -> None:
+    half, single = (
+        plan(Problem(1, 1, (rows,), inner, columns, "float16", floats), BOW, 0.6)
+        for floats in (False, True)
+    )
+    assert half.total <= single.total

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from softipu.graph import KINDS, Builder, Graph, Role
 from softipu.machine import Estimate, Settings, Step, estimate
-from softipu.machine.calibration import Constants, using
 from softipu.machine.chip import machine
 from softipu.machine.cost import FREE, Cost, exchange, messages, spread
 from softipu.machine.ops import _PLANNED, _SIMPLE, TRANSFERS
@@ -77,8 +76,7 @@ def test_half_precision_costs_no_more_than_single_in_any_row(name: str) -> None:
 def test_an_addition_costs_three_cycles_for_four_halves() -> None:
     # 6 · 4 · 1000 halves on each tile: 1,000 vectors for each worker, three cycles each.
     elements = 24 * 1000 * BOW.tiles
-    with using(Constants(vector=1.0)):
-        cost = apply("add", elements, "float16", BOW)
+    cost = apply("add", elements, "float16", BOW)
     assert cost.compute == 20 + 6 * (27 + 3000)
     assert cost.tiles == BOW.tiles
     assert cost.steps == 1
@@ -277,6 +275,22 @@ def test_indices_that_are_only_repeated_count_once() -> None:
         return estimate(build.finish([y]), QUIET).steps[0]
 
     assert of(True).cycles.total < of(False).cycles.total
+
+
+def test_indices_that_are_repeated_for_each_group_pick_single_elements() -> None:
+    def of(repeated: bool) -> Step:
+        build = Builder("groups")
+        table = build.tensor("table", [120, 384, 768], role=Role.WEIGHT)
+        if repeated:
+            one_group = build.tensor("one", [384, 384], "int32", Role.INPUT)
+            (index,) = build.op("expand_view", [one_group], [([120, 384, 384], "int32")])
+        else:
+            index = build.tensor("each", [120, 384, 384], "int32", Role.INPUT)
+        out = [([120, 384, 384], "float16")]
+        (y,) = build.op("gather", [table, index], out, axis=2, grouped=True)
+        return estimate(build.finish([y]), QUIET).steps[0]
+
+    assert of(True).cycles.compute == of(False).cycles.compute
 
 
 def test_windows_cost_with_their_size_and_maxima_go_back_dearer_than_means() -> None:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from softipu.machine import calibration
 from softipu.tools import cli
 
-from .document import family_errors, page
-from .figures import counted, families_left_out, fits, judge, median_error
+from . import fitting
+from .document import page
+from .figures import counted, fits, judge, median_error
 from .rows import FITS, ROWS
 
 
@@ -23,17 +23,22 @@ def parser() -> cli.Parser:
     add("--write", metavar="FILE", help="write the page there instead of printing it")
     add("--quick", action="store_true",
         help="don't fit again without each family")  # fmt: skip
+    add("--fit", action="store_true", help="only fit the constants, and print them")
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = parser().parse_args(argv)
+    if given.fit:
+        return _fit()
     judged = judge(ROWS)
     _say(f"{len(judged)} rows: median error {median_error(counted(judged)):.1%}")
-    left_out: dict[str, float] = {}
+    left_out: dict[str, list[float]] = {}
     if not given.quick:
-        found = families_left_out(ROWS, calibration.names())
-        left_out = family_errors((one.row.family, one.error) for one in found)
+        rows = list(fitting.priced(ROWS))
+        left_out = fitting.left_out(rows)
+        for text in fitting.out_of_date(rows):
+            _say(f"warning: {text}; see python -m softipu.accuracy --fit")
     known = fits(FITS)
     text = page(judged, left_out, known)
     if given.write:
@@ -42,6 +47,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(text)
     return 0
+
+
+def _fit() -> int:
+    """The constants that figures of speed tell now, as they stand in machine/calibration.py."""
+    rows = list(fitting.priced(row for row in ROWS if row.calibrates))
+    found = fitting.fitted(rows)
+    print(f"step_overhead: {found.step_overhead:g}")
+    print(f"exchange: {found.exchange:g}")
+    for one in rows:
+        print(f"  {one.row.name}: {one.ratio:.3f} × its figure with the constants in use")
+    late = fitting.out_of_date(rows)
+    for text in late:
+        _say(f"softipu.machine.calibration is out of date: {text}")
+    return 1 if late else 0
 
 
 def _say(text: str) -> None:

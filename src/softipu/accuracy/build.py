@@ -18,7 +18,7 @@ from poptorch._neutral_options import settings_of
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
-from . import speech, text, vision
+from . import captures, speech, text, vision
 from .rows import Row, Workload
 
 _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "albert": text.ALBERT,
@@ -72,7 +72,10 @@ class _Key:
 
 @lru_cache(maxsize=32)
 def _captured(key: _Key) -> Graph:
-    workload = key.workload
+    return captures.kept(repr(key.workload), lambda: _capture(key.workload))
+
+
+def _capture(workload: Workload) -> Graph:
     batch = workload.micro_batch * workload.accumulation * workload.iterations
     with torch.device("meta"):
         model, inputs = _BUILDERS[workload.model](workload, batch, **workload.arguments)
@@ -159,7 +162,8 @@ def _squad(workload: Workload, batch: int, shape: str, split: tuple[int, ...], l
 def _conformer(workload: Workload, batch: int) -> Made:
     sound = torch.empty(batch, speech.FRAMES, speech.BANDS, dtype=torch.float16)
     words = torch.empty(batch, speech.TARGET, dtype=torch.int64)
-    return speech.Conformer().half(), (sound, words, words)
+    lengths = torch.empty(batch, dtype=torch.int32)
+    return speech.Conformer().half(), (sound, lengths, words, words, lengths)
 
 
 _BUILDERS: dict[str, Callable[..., Made]] = {

@@ -1,4 +1,4 @@
-"""Rows judged by the machine model: errors, bins, families left out, what fits and what doesn't."""
+"""Rows judged by the machine model: errors, what fits and what doesn't."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from statistics import median
 
 from softipu.graph import Graph
 from softipu.machine import Estimate, estimate
-from softipu.machine import fit as fitting
 from softipu.machine.rescale import with_micro_batch
 
 from .build import described_row
@@ -57,20 +56,6 @@ def counted(judged: Sequence[Judged]) -> list[Judged]:
 
 def median_error(judged: Sequence[Judged]) -> float:
     return median(one.error for one in judged)
-
-
-def fit_rows(rows: Iterable[Row]) -> list[fitting.Row]:
-    """Rows in the form in which the machine model fits its constants."""
-    return [
-        fitting.Row(row.name, row.family, *described_row(row), row.figure / row.workload.packing)
-        for row in rows
-        if row.figure is not None and not row.doubtful
-    ]
-
-
-def families_left_out(rows: Iterable[Row], names: Sequence[str]) -> list[fitting.Judged]:
-    """Each family judged with constants fitted on the others' rows."""
-    return list(fitting.leave_one_out(fit_rows(rows), names))
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,10 @@ DEBERTA = Shape(768, 12, 12, vocabulary=50265, relative=True)
 class Attention(nn.Module):
     """Queries, keys and values from one product, as Graphcore's models have it."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
         self.shape = shape
+        self.dropout = nn.Dropout(dropout)
         self.qkv = nn.Linear(shape.hidden, 3 * shape.hidden)
         self.out = nn.Linear(shape.hidden, shape.hidden)
         if shape.relative:
@@ -64,7 +65,7 @@ class Attention(nn.Module):
         if relative is not None:
             scores = scores + self._by_position(q, k, relative)
         weights = (scores / math.sqrt(width // heads) + mask).softmax(-1)
-        mixed = (weights @ v).transpose(1, 2).reshape(batch, length, width)
+        mixed = (self.dropout(weights) @ v).transpose(1, 2).reshape(batch, length, width)
         result: Tensor = self.out(mixed)
         return result
 
@@ -86,7 +87,7 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
-        self.attention = Attention(shape)
+        self.attention = Attention(shape, dropout)
         self.norm = nn.LayerNorm(shape.hidden)
         self.wide = nn.Linear(shape.hidden, shape.inner)
         self.thin = nn.Linear(shape.inner, shape.hidden)
@@ -173,7 +174,7 @@ class AnsweringTrained(nn.Module):
         self.model = Answering(shape, split)
         self.model.encoder.dropout.p = 0.1
         for layer in self.model.encoder.layers:
-            layer.dropout.p = 0.1  # type: ignore[union-attr]
+            layer.dropout.p = layer.attention.dropout.p = 0.1  # type: ignore[union-attr]
 
     def forward(
         self, words: Tensor, kinds: Tensor, mask: Tensor, start: Tensor, end: Tensor

@@ -182,6 +182,9 @@ class System(_Sourced):
     streaming_memory: int = whole("memory of one machine outside its chips", "memory", zero=True)
     host_link_bandwidth: int = whole("link of one machine to its host", "data rate")
     host_streaming_bandwidth: int = whole("host I/O that one machine sustains", "data rate")
+    host_exchange_bandwidth: int = whole(
+        "what one IPU takes from buffers that its host has filled already", "data rate"
+    )
     pcie_link_speed: str = text("PCIe speed as gc-info prints it")
     pcie_link_width: int = whole("PCIe lanes as gc-info prints them")
     remote_buffers: bool = flag("whether gc-info says that remote buffers are supported")

@@ -175,6 +175,8 @@ _ALL: tuple[Kind, ...] = (
           {"axis": _INT}, {"grouped": _BOOL}),
     _kind("scatter", "rows added to, or put into, a table by index", (2, None), (1, 1),
           {"axis": _INT, "function": _STR}, {"grouped": _BOOL}),
+    _kind("ctc_loss", "[time, batch, classes] log-probabilities, labels; losses, their gradient",
+          (2, 2), (1, 2)),
     _kind("transpose", "other order of dimensions, in memory", (1, 1), (1, 1), {"order": _TUPLE},
           {}, _permutation),
     _kind("copy", "the same elements elsewhere: a slice, a repetition, padding", (1, None), (1, 1)),

@@ -13,11 +13,6 @@ from .settings import Settings
 _STAND_IN = {"mk1": "m2000"}
 
 
-#: What a machine's own buffers give its IPUs, once the host has filled them. Derived from
-#: graphcore/examples tutorials/poplar/tut6 README: 40 MB in 2,641,488 cycles at 1.33 GHz.
-HOST_EXCHANGE_RATE = 20.2e9
-
-
 @dataclass(frozen=True)
 class Machine:
     """One IPU of a system. Tiles are those that compute; rates are per cycle of its clock."""
@@ -50,7 +45,8 @@ class Machine:
     link_domain: int
     ipus: int
     ipus_per_machine: int
-    #: From a machine's own buffers; from the host, which all IPUs of a machine share.
+    #: From buffers that the host has filled, over an IPU's own link; what the host itself keeps up,
+    #: which all IPUs of a machine share.
     host: float
     host_sustained: float
     #: Streaming memory, per IPU, and how much of it each IPU has.
@@ -111,7 +107,7 @@ def machine(settings: Settings, ipus: int = 1) -> Machine:
         link=system.effective_ipu_link_bandwidth / clock,
         gateway=gateway / system.ipus_per_machine / clock, link_domain=system.ipu_link_domain,
         ipus=max(system.ipus, ipus), ipus_per_machine=system.ipus_per_machine,
-        host=HOST_EXCHANGE_RATE / sharing / clock,
+        host=system.host_exchange_bandwidth / clock,
         host_sustained=system.host_streaming_bandwidth / sharing / clock,
         streaming=system.host_streaming_bandwidth / clock,
         streaming_bytes=system.streaming_memory / system.ipus_per_machine,

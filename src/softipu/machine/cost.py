@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 
 from . import calibration
 from .chip import Machine
 from .result import Cycles
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Cycles before the fitted constants come in: sums of these are all that a fit has to price."""
+
+    #: Cycles that no constant changes.
+    fixed: Cycles = field(default_factory=Cycles)
+    #: Cycles of exchange at its full rate, and how often all tiles meet.
+    exchange: float = 0.0
+    steps: float = 0.0
+
+    def __add__(self, other: Terms) -> Terms:
+        return Terms(
+            self.fixed + other.fixed, self.exchange + other.exchange, self.steps + other.steps
+        )
+
+    def cycles(self, machine: Machine) -> Cycles:
+        """With the constants in use."""
+        constants = calibration.constants()
+        return self.fixed + Cycles(
+            exchange=self.exchange * constants.exchange,
+            sync=self.steps * (machine.sync + constants.step_overhead),
+        )
 
 
 @dataclass(frozen=True)
@@ -46,12 +70,16 @@ class Cost:
             self.messages,
         )  # fmt: skip
 
+    @property
+    def terms(self) -> Terms:
+        return Terms(Cycles(compute=self.compute), self.exchange, self.steps)
+
     def cycles(self, machine: Machine) -> Cycles:
-        return Cycles(
-            compute=self.compute,
-            exchange=self.exchange * calibration.constants().exchange,
-            sync=self.steps * (machine.sync + calibration.constants().step_overhead),
-        )
+        return self.terms.cycles(machine)
+
+    def planned(self, machine: Machine) -> float:
+        """What a planner compares, which knows no fitted constants: so none changes a plan."""
+        return self.compute + self.exchange + self.steps * machine.sync
 
 
 FREE = Cost(plan="no data moves")

@@ -6,6 +6,7 @@ Ops that look alike (kind, shapes, types, attributes) are priced once, which is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
@@ -14,6 +15,7 @@ from softipu.graph import KINDS, Graph, Op, Tensor
 from . import move, multiply, normal
 from .chip import Machine
 from .cost import FREE, Cost
+from .ctc import ctc_loss
 from .settings import Settings
 from .vector import CHANNELS, ROWS, apply, broadcast, rearranged, reduction
 from .vector_costs import TABLE
@@ -95,7 +97,7 @@ _SIMPLE: dict[str, _Simple] = {
     "normalise_gradient": normal.normalise_gradient, "softmax": normal.softmax,
     "softmax_gradient": normal.softmax_gradient, "gather": move.gather, "scatter": move.scatter,
     "transpose": move.transpose, "copy": move.copy, "concat": move.copy, "fill": move.fill,
-    "random": _random, "unknown": _unknown,
+    "random": _random, "ctc_loss": ctc_loss, "unknown": _unknown,
 }  # fmt: skip
 _PLANNED: dict[str, _Planned] = {
     "matmul": multiply.matmul, "convolution": multiply.convolution,
@@ -132,7 +134,7 @@ class Pricer:
         """
         inputs = [graph.tensors[name] for name in op.inputs]
         outputs = [graph.tensors[name] for name in op.outputs]
-        self._note(op, inputs)
+        self._note(op, inputs, outputs)
         if op.kind in ("gather", "scatter"):
             inputs = [self._expanded.get(tensor.name, tensor) for tensor in inputs]
         if KINDS[op.kind].free or op.kind in TRANSFERS:
@@ -177,11 +179,13 @@ class Pricer:
             live = max(live, here // self.machine.tiles)
         return total + Cost(temporary=total.temporary + live)
 
-    def _note(self, op: Op, inputs: list[Tensor]) -> None:
+    def _note(self, op: Op, inputs: list[Tensor], outputs: list[Tensor]) -> None:
         """Count what has no cost of its own; note what is only repeated, as indices often are."""
-        if op.kind == "expand_view" or (op.kind == "view" and inputs[0].name in self._expanded):
-            source = self._expanded.get(inputs[0].name, inputs[0])
-            self._expanded.update(dict.fromkeys(op.outputs, source))
+        if op.kind == "expand_view":
+            repeated = _of_rows(inputs[0], outputs[0])
+            self._expanded.update(dict.fromkeys(op.outputs, repeated))
+        elif op.kind == "view" and inputs[0].name in self._expanded:
+            self._expanded.update(dict.fromkeys(op.outputs, self._expanded[inputs[0].name]))
         name = None
         if op.kind == "unknown":
             name = op.source or op.name
@@ -210,6 +214,22 @@ class Pricer:
             for tensor in outputs:
                 layouts[tensor.name] = op.name
         return strangers
+
+
+def _of_rows(source: Tensor, result: Tensor) -> Tensor:
+    """What of an expanded tensor its last axes do not merely repeat.
+
+    An index that is repeated along them picks whole rows. Repeated along the first axes it picks
+    single elements, in each group again.
+    """
+    missing = len(result.shape) - len(source.shape)
+    own = (1,) * missing + source.shape
+    shape = list(result.shape)
+    for axis in reversed(range(len(shape))):
+        if own[axis] == shape[axis] and shape[axis] != 1:
+            break
+        shape[axis] = 1
+    return replace(result, shape=tuple(shape))
 
 
 def _total(cost: Cost) -> float:

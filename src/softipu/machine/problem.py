@@ -10,6 +10,9 @@ from softipu.graph import DTYPE_BYTES
 from .chip import Machine
 from .vertices import Method
 
+#: Multiplications below which starting the units takes longer than what they do.
+_SMALL = 1e8
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -85,6 +88,10 @@ def _amp(problem: Problem, machine: Machine) -> list[Method]:
     found = [Method("AMP", units, 16, max(units, 16), 1, False, floats)]
     if problem.outputs <= 8 or units == 8:
         found.append(Method("AMP", 8, 16, 8, 1, False, floats))
+    if not floats and problem.macs <= _SMALL:
+        # Fewer units start sooner, with wider sums: what may be half is never dearer than float.
+        found.append(Method("AMP", machine.units_float, 16, 16, 1, False, True))
+        found.append(Method("AMP", 8, 16, 8, 1, False, True))
     if prod(problem.kernel) > 1 and problem.kernel[0] > 1:
         if problem.contraction <= 4:
             found.append(Method("AMP", units, 4, max(units, 16), 1, False, floats, height=4))

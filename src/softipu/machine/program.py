@@ -9,7 +9,7 @@ from softipu.graph import KINDS, Graph, Op, Phase, Role
 
 from . import links
 from .chip import Machine
-from .cost import Cost
+from .cost import Cost, Terms
 from .ops import TRANSFERS, Pricer
 from .result import Cycles, Step
 from .settings import Settings
@@ -25,6 +25,7 @@ class Priced:
     ipu: int
     cost: Cost
     key: Any
+    terms: Terms
     cycles: Cycles
 
 
@@ -32,19 +33,19 @@ class Priced:
 class Work:
     """What one IPU does with each micro-batch, and at each update."""
 
-    forward: Cycles = field(default_factory=Cycles)
-    recompute: Cycles = field(default_factory=Cycles)
-    backward: Cycles = field(default_factory=Cycles)
+    forward: Terms = field(default_factory=Terms)
+    recompute: Terms = field(default_factory=Terms)
+    backward: Terms = field(default_factory=Terms)
+    update: Terms = field(default_factory=Terms)
     host: Cycles = field(default_factory=Cycles)
     links: Cycles = field(default_factory=Cycles)
-    update: Cycles = field(default_factory=Cycles)
     #: Once a call, such as outputs that only travel at its end.
     call: Cycles = field(default_factory=Cycles)
     host_bytes: float = 0.0
 
-    @property
-    def compute(self) -> Cycles:
-        return self.forward + self.recompute + self.backward + self.links
+    def compute(self, machine: Machine) -> Cycles:
+        """Its part of one micro-batch, but for the host, with the constants in use."""
+        return (self.forward + self.recompute + self.backward).cycles(machine) + self.links
 
 
 @dataclass(frozen=True)
@@ -113,20 +114,21 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
         ipu = where[index]
         update = op.phase is Phase.UPDATE
         cost, key = pricer.price(graph, op, ipu=ipu, share=share if update else 1)
-        cycles = _transfer(graph, op, machine) if op.kind in TRANSFERS else cost.cycles(machine)
-        ops.append(Priced(index, op, ipu, cost, key, cycles))
+        moved = op.kind in TRANSFERS
+        terms = Terms(_transfer(graph, op, machine)) if moved else cost.terms
+        ops.append(Priced(index, op, ipu, cost, key, terms, terms.cycles(machine)))
         here = work[ipu]
         if update:
-            here.update += cycles
+            here.update += terms
         elif op.phase is Phase.BACKWARD:
-            here.backward += cycles
+            here.backward += terms
         else:
-            here.forward += cycles
+            here.forward += terms
     roots = view_roots(graph)
     gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
     extra: list[tuple[Cost, Any]] = []
-    _recompute(graph, ops, roots, work, transfers)
+    _recompute(graph, ops, roots, machine, work, transfers)
     _between_stages(graph, roots, where, machine, work, transfers)
     _host(graph, where, machine, settings, work, transfers)
     if graph.training:
@@ -191,8 +193,8 @@ def saved(graph: Graph, roots: dict[str, str]) -> dict[str, int]:
 
 
 def _recompute(
-    graph: Graph, ops: list[Priced], roots: dict[str, str], work: tuple[Work, ...],
-    transfers: list[Step],
+    graph: Graph, ops: list[Priced], roots: dict[str, str], machine: Machine,
+    work: tuple[Work, ...], transfers: list[Step],
 ) -> None:  # fmt: skip
     """The forward ops of recomputed stages that run again: those before the last saved tensor."""
     stages = graph.schedule.recomputed_stages
@@ -209,12 +211,13 @@ def _recompute(
         if any(roots[name] in needed for name in op.outputs):
             if all(roots[name] in kept for name in op.outputs):
                 continue
-            work[priced.ipu].recompute += priced.cycles
+            work[priced.ipu].recompute += priced.terms
             needed.update(roots[name] for name in op.inputs if roots[name] not in kept)
     for ipu, here in enumerate(work):
-        if here.recompute.total:
+        again = here.recompute.cycles(machine)
+        if again.total:
             name = "forward pass, repeated"
-            transfers.append(_step(name, "recompute", ipu, here.recompute, "backward"))
+            transfers.append(_step(name, "recompute", ipu, again, "backward"))
 
 
 def _between_stages(
@@ -294,9 +297,9 @@ def _accumulate(
             cost = apply("scaled_add", tensor.elements, tensor.dtype, machine)
             code.append((cost, ("accumulate", tensor.shape, tensor.dtype)))
             total += cost
-        cycles = total.cycles(machine)
-        work[ipu].backward += cycles
+        work[ipu].backward += total.terms
         if names:
+            cycles = total.cycles(machine)
             transfers.append(
                 _step("gradient accumulation", "accumulate", ipu, cycles, "backward", total)
             )
@@ -323,7 +326,7 @@ def _update(
             away = links.streaming(part, machine)
             transfers.append(_step("optimiser state", "streaming", ipu, away, "update"))
             cycles += away
-        work[ipu].update += cycles
+        work[ipu].update += Terms(cycles)
 
 
 def state_bytes(graph: Graph, where: tuple[int, ...]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .program import Program, Work
+from .program import Program
 from .result import Cycles
 
 
@@ -18,12 +18,11 @@ class Timing:
     per_micro_batch: Cycles
 
 
-def _with_host(work: Work, overlapped: bool) -> Cycles:
-    """An IPU's part of one micro-batch; I/O tiles hide the host behind what the others do."""
-    compute = work.compute
+def _with_host(compute: Cycles, host: Cycles, overlapped: bool) -> Cycles:
+    """I/O tiles hide the host behind what the others do."""
     if not overlapped:
-        return compute + work.host
-    left = max(0.0, work.host.total - compute.total)
+        return compute + host
+    left = max(0.0, host.total - compute.total)
     return compute + Cycles(host=left)
 
 
@@ -39,9 +38,10 @@ def _sum(all_cycles: list[Cycles]) -> Cycles:
 
 
 def timing(program: Program) -> Timing:
-    schedule, settings = program.graph.schedule, program.settings
+    schedule, settings, machine = program.graph.schedule, program.settings, program.machine
     overlapped = settings.io_tiles > 0
-    each = [_with_host(work, overlapped) for work in program.work]
+    compute = [work.compute(machine) for work in program.work]
+    host = [work.host for work in program.work]
     stages = program.stages
     runs = schedule.accumulation
     repeats = schedule.device_iterations
@@ -50,23 +50,26 @@ def timing(program: Program) -> Timing:
         runs, repeats = runs * repeats, 1
     pipelined = settings.execution == "pipelined" and stages > 1
     if not pipelined or settings.pipeline_schedule == "sequential":
-        step = _sum(each)
+        step = _with_host(_sum(compute), _sum(host), overlapped)
         body = step.times(runs)
         latency = step.total
     else:
         if settings.pipeline_schedule == "interleaved" and program.training:
             # At any time an IPU does either a forward or a backward stage.
-            forward = _slowest([w.forward + w.host + w.links for w in program.work])
-            backward = _slowest([w.recompute + w.backward for w in program.work])
-            step = max(forward, backward, key=lambda cycles: cycles.total).times(2)
+            forward = _slowest([w.forward.cycles(machine) + w.links for w in program.work])
+            backward = _slowest([(w.recompute + w.backward).cycles(machine) for w in program.work])
+            slowest = max(forward, backward, key=lambda cycles: cycles.total).times(2)
         else:
-            step = _slowest(each)
+            slowest = _slowest(compute)
+        # The host and all IPUs of a replica wait for each other at every transfer.
+        step = _with_host(slowest, _slowest(host), overlapped)
         fill = (2 if program.training else 1) * (stages - 1)
         body = step.times(runs + fill)
         latency = step.total * (fill + 1)
-    update = _slowest([work.update for work in program.work])
+    updates = [work.update.cycles(machine) for work in program.work]
+    update = _slowest(updates)
     if not pipelined and len(program.work) > 1 and settings.execution == "phased":
-        update = _sum([work.update for work in program.work])
+        update = _sum(updates)
     total = (body + update).times(repeats) + _slowest([work.call for work in program.work])
     total += _host_limit(program, total, runs * repeats)
     return Timing(total, latency, step)

@@ -6,7 +6,6 @@ from math import ceil
 
 from softipu.graph import DTYPE_BYTES
 
-from . import calibration
 from .chip import Machine
 from .cost import Cost, exchange, spread, vertex
 from .vector_costs import SUPERVISOR, TABLE, UNKNOWN
@@ -24,7 +23,7 @@ def apply(function: str, elements: int, dtype: str, machine: Machine) -> Cost:
     row = TABLE.get(function, UNKNOWN)
     here, tiles = spread(elements, machine, 8 // min(8, DTYPE_BYTES[dtype]))
     each = ceil(here / machine.workers)
-    worker = row.start + each * row.per_element(dtype) * calibration.constants().vector
+    worker = row.start + each * row.per_element(dtype)
     return Cost(
         compute=row.sets * SUPERVISOR + machine.workers * worker, steps=row.sets,
         flops=float(elements * row.sets), tiles=tiles,
@@ -70,7 +69,7 @@ def reduction(
         _reduction(elements, outputs, dtype, machine, layout, weight, machine.tiles >> cut)
         for cut in range(machine.tiles.bit_length())
     ]
-    return min(found, key=lambda cost: cost.cycles(machine).total)
+    return min(found, key=lambda cost: cost.planned(machine))
 
 
 def _reduction(
@@ -89,7 +88,6 @@ def _reduction(
     # A 64-bit load each cycle, into accumulators (getCyclesEstimateForStridedReduce).
     vector = 4 if dtype == "float16" else 2
     rate = (1.0 if dtype in ("float16", "float32") else 7.0) * weight
-    rate *= calibration.constants().vector
     worker = 22 + ceil(here / machine.workers / vector) * rate + 13
     groups = max(1, ceil(kept / vector / machine.workers))
     total = Cost(
