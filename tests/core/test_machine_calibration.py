@@ -1,4 +1,4 @@
-"""Micro-benchmarks of real chips, the few fitted constants, and how rows are judged and fitted."""
+"""Micro-benchmarks of real chips, and the few fitted constants."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import fields, replace
 import pytest
 from machine_networks import Net
 
-from softipu.graph import Builder, Graph, Role
+from softipu.graph import Graph
 from softipu.machine import Settings, calibration, estimate, links
 from softipu.machine.calibration import FITTED, FITTED_ON, Constants, names, using
 from softipu.machine.chip import machine
 from softipu.machine.cost import exchange
-from softipu.machine.fit import Row, fit, judge, leave_one_out, loss, median_error
 from softipu.machine.move import moved
 
 C600 = machine(Settings(chip="c600"))
@@ -23,7 +22,7 @@ def near(value: float, published: float, within: float = 0.1) -> bool:
     return abs(value / published - 1) <= within
 
 
-# ---- micro-benchmarks (../shared/facts/ipu_figures.csv) ------------------------------------------
+# ---- micro-benchmarks ----------------------------------------------------------------------------
 
 
 def test_copying_a_panel_on_a_tile_takes_what_was_measured_on_a_c600() -> None:
@@ -101,65 +100,3 @@ def test_a_failure_inside_leaves_the_constants_as_they_were() -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert calibration.constants() is FITTED
-
-
-# ---- judging and fitting -------------------------------------------------------------------------
-
-
-def rows(truth: Constants) -> list[Row]:
-    """Figures that a machine with other constants would have had."""
-    found = []
-    for family, samples in (("a", 256), ("a", 4096), ("b", 1024), ("c", 16384)):
-        with using(truth):
-            published = estimate(graph(samples), QUIET).throughput
-        found.append(Row(f"{family}{samples}", family, graph(samples), QUIET, published))
-    return found
-
-
-def test_a_row_that_the_model_knows_exactly_has_no_error() -> None:
-    judged = judge(rows(FITTED))
-    assert median_error(judged) == 0
-    assert loss(judged) == 0
-    assert all(one.factor == 1 for one in judged)
-
-
-def test_errors_count_in_both_directions() -> None:
-    (row,) = rows(FITTED)[:1]
-    fast, slow = (
-        judge([replace(row, published=row.published * factor)])[0] for factor in (0.5, 2.0)
-    )
-    assert fast.ratio == pytest.approx(2)
-    assert slow.ratio == pytest.approx(0.5)
-    assert fast.factor == pytest.approx(slow.factor)
-    assert fast.error == pytest.approx(1)
-
-
-def test_other_figures_than_throughput_can_be_judged() -> None:
-    (row,) = rows(FITTED)[:1]
-    seconds = replace(row, published=1.0, figure=lambda found: found.latency_seconds)
-    assert judge([seconds])[0].predicted == estimate(row.graph, QUIET).latency_seconds
-
-
-def test_a_fit_finds_constants_that_explain_the_rows() -> None:
-    truth = replace(FITTED, exchange=FITTED.exchange * 1.5)
-    published = rows(truth)
-    before = loss(judge(published))
-    found = fit(published, ("exchange",), rounds=3)
-    after = loss(judge(published, found))
-    assert after < before / 4
-    assert found.step_overhead == FITTED.step_overhead
-
-
-def test_leaving_a_family_out_judges_all_rows_once() -> None:
-    truth = replace(FITTED, exchange=FITTED.exchange * 1.6)
-    judged = leave_one_out(rows(truth), ("exchange",))
-    assert sorted(one.row.name for one in judged) == ["a256", "a4096", "b1024", "c16384"]
-    assert median_error(judged) < 0.05
-
-
-def test_an_estimate_for_judging_tries_no_hints() -> None:
-    build = Builder("large")
-    x = build.tensor("x", [1472 * 400_000], role=Role.INPUT)
-    (y,) = build.op("elementwise", [x], [([1472 * 400_000], "float16")], function="relu")
-    row = Row("large", "a", build.finish([y]), QUIET, 1.0)
-    assert judge([row])[0].predicted > 0
