@@ -7,7 +7,6 @@ from typing import Any
 import poptorch
 from poptorch.options import _DistributedOptions
 from softipu import instances, settings
-from softipu.errors import PopdistMisuse
 
 from . import _demand_ipus, isPopdistEnvSet
 
@@ -15,7 +14,7 @@ from . import _demand_ipus, isPopdistEnvSet
 class _Fixed(_DistributedOptions):
     """Which process this is was decided by poprun."""
 
-    def configureProcessId(self, process_id: int, num_processes: int) -> Any:
+    def configureProcessId(self, process_id: int, num_processes: int | None = None) -> Any:
         """Not to be called: poprun has the say."""
         raise _fixed("Distributed.configureProcessId")
 
@@ -29,15 +28,12 @@ class _Fixed(_DistributedOptions):
 
 
 class Options(poptorch.Options):
-    """`poptorch.Options` with the replicas, the process and the cache that poprun decided on."""
+    """`poptorch.Options` with the replicas, the process and the cache that poprun decided on.
+
+    A program that poprun did not start is one instance with one replica."""
 
     def __init__(self, ipus_per_replica: int | None = None) -> None:
-        if not isPopdistEnvSet():
-            raise PopdistMisuse(
-                "popdist.poptorch.Options was made in a program that poprun did not start.",
-                remedy="Use poptorch.Options unless popdist.isPopdistEnvSet().",
-            )
-        if ipus_per_replica is not None:
+        if ipus_per_replica is not None and isPopdistEnvSet():
             _demand_ipus(ipus_per_replica)
         super().__init__()
         instance = instances.read()
@@ -49,14 +45,16 @@ class Options(poptorch.Options):
             self.enableExecutableCaching(cache)
 
     def replicationFactor(self, replication_factor: int) -> Options:
-        """The replicas of this instance; only the number that poprun decided on will do."""
-        if replication_factor != instances.read().local_replicas:
-            raise _fixed("replicationFactor")
-        return self
+        """Not to be called: poprun has the say."""
+        raise _fixed("replicationFactor")
+
+    def useIpuId(self, ipu_id: int) -> Options:
+        """Not to be called: instances would take each other's IPUs."""
+        raise _fixed("useIpuId")
 
 
 def _fixed(setter: str) -> RuntimeError:
     return RuntimeError(
-        f"Cannot call `{setter}` of popdist.poptorch.Options: poprun decides on replicas and "
-        "processes (--num-replicas, --num-instances)."
+        f"Cannot call `{setter}` with popdist.poptorch.Options: poprun decides on replicas, "
+        "processes and their IPUs (--num-replicas, --num-instances)."
     )

@@ -89,14 +89,14 @@ def test_options_have_what_poprun_decided_on(monkeypatch: pytest.MonkeyPatch) ->
     assert options.replication_factor == 2
     assert (options.Distributed.processId, options.Distributed.numProcesses) == (1, 4)
     assert options._Popart.options["cachePath"] == "/some/cache"
-    assert options.replicationFactor(2) is options
 
 
 @pytest.mark.usefixtures("started")
 def test_options_let_nobody_else_decide() -> None:
     for options in (popdist.poptorch.Options(), popdist.poptorch.Options().clone()):
         for decide in (
-            lambda o: o.replicationFactor(4),
+            lambda o: o.replicationFactor(2),
+            lambda o: o.useIpuId(1),
             lambda o: o.Distributed.disable(),
             lambda o: o.Distributed.configureProcessId(0, 1),
             lambda o: o.Distributed.setEnvVarNames("A", "B"),
@@ -118,9 +118,12 @@ def test_options_for_other_ipus_than_poprun_has_are_refused() -> None:
         popdist.poptorch.Options(ipus_per_replica=4)
 
 
-def test_options_without_poprun_are_refused() -> None:
-    with pytest.raises(PopdistMisuse, match="poprun did not start"):
-        popdist.poptorch.Options()
+def test_options_without_poprun_are_those_of_one_instance() -> None:
+    options = popdist.poptorch.Options(ipus_per_replica=2)
+    assert (options.Distributed.processId, options.Distributed.numProcesses) == (0, 1)
+    assert options.replication_factor == 1
+    with pytest.raises(RuntimeError, match="Cannot call `replicationFactor` with"):
+        options.replicationFactor(1)
 
 
 def test_collectives_of_one_instance_change_nothing() -> None:
