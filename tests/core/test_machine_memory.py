@@ -16,7 +16,7 @@ from softipu.machine.code_size import code_size
 from softipu.machine.cost import Cost
 from softipu.machine.plan import plan
 from softipu.machine.problem import Problem
-from softipu.machine.rescale import halved, with_micro_batch
+from softipu.machine.rescale import with_micro_batch
 
 HALF = Settings(matmul_partials="float16", convolution_partials="float16")
 QUIET = replace(HALF, synthetic_data=True)
@@ -291,7 +291,7 @@ def test_what_is_known_to_fit_fits_and_stops_fitting_before_three_times_as_much(
 )
 def test_half_the_micro_batch_is_what_building_it_anew_gives(of: object) -> None:
     whole, anew = of(8), of(4)  # type: ignore[operator]
-    half = halved(whole)
+    half = with_micro_batch(whole, 4)
     assert half is not None
     assert half.schedule.micro_batch == 4
     assert {name: tensor.shape for name, tensor in half.tensors.items()} == {
@@ -317,16 +317,16 @@ def test_any_other_micro_batch_is_what_building_it_anew_gives(of: object) -> Non
     assert estimate(other, QUIET, hints=False).memory == estimate(anew, QUIET, hints=False).memory
 
 
-def test_an_odd_or_single_sample_is_not_halved() -> None:
-    assert halved(resnet50(3)) is None
-    assert halved(resnet50(1)) is None
+def test_a_single_sample_can_not_be_followed() -> None:
+    assert with_micro_batch(resnet50(1), 4) is None
+    assert with_micro_batch(resnet50(4), 0) is None
 
 
-def test_a_graph_whose_inputs_show_no_samples_is_not_halved() -> None:
+def test_a_graph_whose_inputs_show_no_samples_is_left_alone() -> None:
     build = Builder("none")
     x = build.tensor("x", [7, 5], role=Role.INPUT)
     (y,) = build.op("elementwise", [x], [([7, 5], "float16")], function="relu")
-    assert halved(build.finish([y]).with_schedule(micro_batch=4)) is None
+    assert with_micro_batch(build.finish([y]).with_schedule(micro_batch=4), 2) is None
 
 
 # ---- cost of the model itself --------------------------------------------------------------------

@@ -19,12 +19,6 @@ _SAME = frozenset((
 _VIEWS = frozenset(("view", "slice_view", "expand_view", "copy", "concat"))
 
 
-def halved(graph: Graph) -> Graph | None:
-    """The graph for half as many samples, or None where that can't be told."""
-    micro_batch = graph.schedule.micro_batch
-    return None if micro_batch % 2 else with_micro_batch(graph, micro_batch // 2)
-
-
 def with_micro_batch(graph: Graph, micro_batch: int) -> Graph | None:
     """The graph for another number of samples, or None where that can't be told."""
     old = graph.schedule.micro_batch
