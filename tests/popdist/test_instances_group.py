@@ -103,6 +103,15 @@ def test_an_instance_that_never_comes_is_an_error_though_it_lives() -> None:
         assert running.processes[2].poll() is None
 
 
+def test_a_wait_that_ends_while_nobody_looks_is_as_late() -> None:
+    """The library under the collectives has a clock of its own, which may be the first to end."""
+    environ = {"SOFTIPU_INSTANCES_TIMEOUT": "4", "SLICE_SECONDS": "60"}
+    with _all_waiting(3, "sleep", environ=environ) as running:
+        for index in (0, 1):
+            _, errors = running.processes[index].communicate(timeout=SOON)
+            assert "SIPU-7204" in errors or "SIPU-7203" in errors, errors
+
+
 def test_ctrl_c_ends_an_instance_that_waits() -> None:
     with _all_waiting(3, "sleep") as running:
         for index in range(3):

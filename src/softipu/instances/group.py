@@ -182,7 +182,7 @@ class Group:
             for work in works:
                 self._wait(name, work, started)
         except RuntimeError as error:
-            self._fail(name, error)
+            self._fail(name, error, started)
         finally:
             self.waited += time.monotonic() - started
             for work in works:
@@ -203,18 +203,23 @@ class Group:
             if departure is not None:
                 self._lose(name, departure)
             if time.monotonic() - started > self._timeout:
-                raise self._failed(
-                    InstanceLate(
-                        f"Instance {self.index} waited {self._timeout:g} s in {name} for the "
-                        "others, all of which live."
-                    )
-                )
+                raise self._late(name)
 
-    def _fail(self, name: str, error: RuntimeError) -> None:
+    def _late(self, name: str) -> SoftIPUError:
+        return self._failed(
+            InstanceLate(
+                f"Instance {self.index} waited {self._timeout:g} s in {name} for the "
+                "others, all of which live."
+            )
+        )
+
+    def _fail(self, name: str, error: RuntimeError, started: float) -> None:
         """A connection broke. Who caused it?"""
         departure = self._pulse.just_died()
         if departure is not None:
             self._lose(name, departure, error)
+        if time.monotonic() - started > self._timeout:
+            raise self._late(name) from error  # the library's own clock was read before ours
         first = (str(error).splitlines() or [""])[0]
         raise self._failed(
             InstancesDisagree(f"{name} failed in instance {self.index}, all others live: {first}")

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from datetime import timedelta
 
 import torch
 
@@ -12,6 +13,8 @@ from softipu.instances import group
 
 def main() -> None:
     me = instances.read()
+    if "SLICE_SECONDS" in os.environ:
+        group._SLICE = timedelta(seconds=int(os.environ["SLICE_SECONDS"]))
     together = group.current()
     together.barrier()
     print("together", flush=True)
