@@ -14,8 +14,8 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("neutral_networks.py")
 FRAMEWORKS = {"torch": "torch", "keras": "tensorflow", "paddle": "paddle"}
-#: Training differs by how each framework writes its optimiser's arithmetic.
-TOLERANCE = {"infer": 0.04, "train": 0.10}
+#: Training differs by what each framework does beside it: Keras sums metrics up, for one.
+TOLERANCE = {"infer": 0.03, "train": 0.04}
 
 
 @functools.cache

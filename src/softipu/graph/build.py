@@ -7,6 +7,7 @@ from typing import Any
 
 from softipu.errors import GraphMalformed
 
+from .fuse import scaled_additions
 from .model import DTYPE_BYTES, Graph, Op, Phase, Role, Schedule, Tensor
 
 
@@ -68,9 +69,15 @@ class Builder:
     def finish(self, outputs: Iterable[str], schedule: Schedule | None = None) -> Graph:
         from .checks import check
 
+        schedule, results = schedule or Schedule(), tuple(outputs)
+        kept = (*results, *(new for new, _ in self.updates), *schedule.checkpoints)
+        ops = scaled_additions(self.tensors, self.ops, kept)
+        gone = {name for op in self.ops for name in op.outputs}
+        gone.difference_update(name for op in ops for name in op.outputs)
+        tensors = {name: held for name, held in self.tensors.items() if name not in gone}
         graph = Graph(
-            self.name, dict(self.tensors), tuple(self.ops), tuple(self.inputs), tuple(outputs),
-            schedule or Schedule(), tuple(self.updates),
+            self.name, tensors, tuple(ops), tuple(self.inputs), results, schedule,
+            tuple(self.updates),
         )  # fmt: skip
         check(graph)
         return graph

@@ -12,6 +12,7 @@ from typing import Any
 
 from softipu.errors import EstimateNeedsBatch
 from softipu.graph import Builder, Phase, Role
+from softipu.graph.orders import Order, Placed, is_view
 
 Spec = tuple[tuple[int, ...], str]
 #: What an operation becomes: it reads its inputs and sets its outputs.
@@ -79,7 +80,8 @@ class Translation:
         #: Looks that show the last two dimensions in the other order than memory has them.
         self.turned: set[str] = set()
         #: What a permuted look shows, and in which order of its dimensions.
-        self.orders: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.orders: dict[str, tuple[str, Order]] = {}
+        self._placed = Placed()
         self.operation: Operation | None = None
 
     # --- reading --------------------------------------------------------------------------------
@@ -124,13 +126,31 @@ class Translation:
     def look(self, name: str, shape: Sequence[int], kind: str = "view") -> str:
         if self.shape(name) == tuple(shape):
             return name
-        if kind == "view" and math.prod(shape) != self.elements(name):
+        if name in self.orders and math.prod(shape) == self.elements(name):
+            name = self.in_order_for(name, shape)
+        elif kind == "view" and math.prod(shape) != self.elements(name):
             kind = "slice_view" if math.prod(shape) < self.elements(name) else "expand_view"
         (made,) = self.emit(kind, [name], [(tuple(shape), self.dtype(name))])
         self.looks_at[made] = self.looks_at.get(name, name)
         if name in self.turned and self.shape(name)[-2:] == tuple(shape)[-2:]:
             self.turned.add(made)
         return made
+
+    def in_order_for(self, name: str, shape: Sequence[int]) -> str:
+        """A permuted look as it is, or put in its order where another shape needs it so."""
+        root, order = self.orders[name]
+        if is_view(self.shape(root), order, shape):
+            return name
+        spec = (self.shape(name), self.dtype(name))
+        made, turned = self._placed.get(
+            root, order, lambda: self.emit("transpose", [root], [spec], order=order)[0]
+        )
+        if not turned:
+            return made
+        (look,) = self.emit("view", [made], [spec])
+        self.looks_at[look] = made
+        self.turned.add(look)
+        return look
 
     def arithmetic(self, function: str, inputs: Sequence[str], spec: Spec) -> str:
         (made,) = self.emit("elementwise", inputs, [spec], function=function)

@@ -8,6 +8,7 @@ from typing import Any
 from softipu.graph import Phase, Role
 
 from .neutral_context import Operation, Translation, spec_of
+from .neutral_moves import turned
 
 # --- products -----------------------------------------------------------------------------------
 
@@ -33,11 +34,8 @@ def _lies_wrong(t: Translation, name: str) -> bool:
 def _swapped(t: Translation, name: str) -> str:
     """The last two dimensions in the other order."""
     *outer, rows, columns = t.shape(name)
-    (made,) = t.emit("view", [name], [((*outer, columns, rows), t.dtype(name))])
-    t.looks_at[made] = t.looks_at.get(name, name)
-    if name not in t.turned:
-        t.turned.add(made)
-    return made
+    rank = len(outer)
+    return turned(t, name, (*range(rank), rank + 1, rank), (*outer, columns, rows))
 
 
 def _three(t: Translation, name: str, left: bool) -> str:

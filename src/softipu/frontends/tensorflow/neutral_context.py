@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from softipu.graph import Builder, Phase, Role
+from softipu.graph.orders import Order, Placed, is_view
 
 from .neutral_hlo import Instruction, Module, Shape
 from .neutral_units import Unit, forward_name, is_gradient
@@ -68,6 +69,9 @@ class Translation:
         self.looks_at: dict[str, str] = {}
         #: Looks that show the last two dimensions in the other order than memory has them.
         self.turned: set[str] = set()
+        #: What a permuted look shows, and in which order of its dimensions.
+        self.orders: dict[str, tuple[str, Order]] = {}
+        self._placed = Placed()
         self._unit = Unit([])
         self._stages: dict[str, int] = {}
         self._constants: dict[tuple[str, Spec], str] = {}
@@ -196,6 +200,31 @@ class Translation:
             self.turned.add(made)
         return made
 
+    def reshaped(self, name: str, shape: Sequence[int]) -> str:
+        """The tensor in another shape, which may need its data in the order that it shows."""
+        if name in self.orders and self.shape(name) != tuple(shape):
+            placed = self.in_order(name, range(len(self.shape(name))), shape)
+            name = placed or name
+        return self.look(name, shape)
+
+    def in_order(self, name: str, axes: Iterable[int], shape: Sequence[int]) -> str | None:
+        """The tensor with its axes in this order, in memory; None where a look at it would do."""
+        root, seen = self.orders.get(name, (name, tuple(range(len(self.shape(name))))))
+        order = tuple(seen[axis] for axis in axes)
+        sizes = self.shape(root)
+        if is_view(sizes, order, shape):
+            return None
+        spec = (tuple(sizes[axis] for axis in order), self.dtype(name))
+        made, turned = self._placed.get(
+            root, order, lambda: self.op("transpose", [root], [spec], order=order)[0]
+        )
+        if not turned:
+            return made
+        (look,) = self.op("view", [made], [spec])
+        self.looks_at[look] = made
+        self.turned.add(look)
+        return look
+
     def arithmetic(self, function: str, inputs: Sequence[str], spec: Spec) -> str:
         key = (function, tuple(inputs), self.phase)
         if spec[0] == () and key in self._scalars:
@@ -206,6 +235,16 @@ class Translation:
         if inputs and inputs[0] in self.turned and self.shape(inputs[0]) == spec[0]:
             self.turned.add(made)
         return made
+
+    def reduced(self, function: str, name: str, spec: Spec, axes: Sequence[int]) -> str:
+        """A reduction; of images over their whole field it does not matter where TensorFlow has
+        the channels: on tiles they lie in one way."""
+        shape = self.shape(name)
+        field = range(1, len(shape) - 1)
+        if len(shape) > 3 and {*field} <= {*axes} and len(shape) - 1 not in axes:
+            name = self.look(name, (shape[0], shape[-1], *shape[1:-1]))
+            axes = tuple(axis + 1 if axis else 0 for axis in axes)
+        return self.op("reduce", [name], [spec], function=function, axes=tuple(axes))[0]
 
     def unsupported(self, instruction: Instruction) -> Value:
         """An instruction without a cost: bounded by its bytes, and listed."""

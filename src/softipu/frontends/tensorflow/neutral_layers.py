@@ -262,7 +262,7 @@ def _mean(t: Translation, unit: Unit) -> bool:
     if _elements(t, x) == results[0].shape.elements:
         _set(t, results[0], t.look(x, results[0].shape.sizes))
         return True
-    (made,) = t.op("reduce", [x], [(found.shape.sizes, t.dtype(x))], function="mean", axes=axes)
+    made = t.reduced("mean", x, (found.shape.sizes, t.dtype(x)), axes)
     _set(t, results[0], t.look(made, results[0].shape.sizes))
     return True
 

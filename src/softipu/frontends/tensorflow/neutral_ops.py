@@ -51,8 +51,8 @@ def _reshape(t: Translation, i: Instruction) -> Value:
     if isinstance(value, Repeated):
         return Repeated(value.source, spec)
     if isinstance(value, Widened):
-        return Widened(t.look(value.source, spec[0]), spec)
-    return t.look(t.read(i.operands[0]), spec[0])
+        return Widened(t.reshaped(value.source, spec[0]), spec)
+    return t.reshaped(t.read(i.operands[0]), spec[0])
 
 
 def _broadcast(t: Translation, i: Instruction) -> Value:
@@ -81,8 +81,14 @@ def _transpose(t: Translation, i: Instruction) -> Value:
     moved = [axis for axis in order if sizes[axis] != 1]
     if moved == sorted(moved):
         return t.look(name, spec[0])
+    root, before = t.orders.get(name, (name, tuple(range(len(order)))))
+    after = tuple(before[axis] for axis in order)
+    kept = [axis for axis in after if t.shape(root)[axis] != 1]
+    if kept == sorted(kept):
+        return t.look(root, spec[0])  # turned back again
     (made,) = t.op("view", [name], [(spec[0], t.dtype(name))])
     t.looks_at[made] = t.looks_at.get(name, name)
+    t.orders[made] = (root, after)
     if (name in t.turned) != (order[-1] != len(order) - 1):
         t.turned.add(made)
     return made
@@ -210,8 +216,7 @@ def reduce(t: Translation, i: Instruction, function: str = "") -> Value:
     function = function or REDUCTIONS.get(applied(t, i), "")
     if not function:
         return t.unsupported(i)
-    spec = t.result_spec(i)
-    return t.op("reduce", [name], [spec], function=function, axes=axes)[0]
+    return t.reduced(function, name, t.result_spec(i), axes)
 
 
 def window(i: Instruction, name: str = "window") -> dict[str, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from softipu.graph import Phase, Role
 
@@ -22,28 +23,32 @@ def dot(t: Translation, i: Instruction) -> Value:
     groups = math.prod(sizes[axis] for axis in batch)
     m, k = (math.prod(sizes[axis] for axis in axes) for axes in (rows, inner))
     n = math.prod(others[axis] for axis in columns)
-    turned = [
-        _turned(t, left, bool(rows) and bool(inner) and rows[-1] > inner[-1], backward),
-        _turned(t, right, bool(columns) and bool(other_inner) and other_inner[-1] > columns[-1],
-                backward),
-    ]  # fmt: skip
-    attributes = {"transposed": True} if any(turned) else {}
+    left, left_turned = _operand(t, left, (batch, rows, inner), (groups, m, k), backward)
+    right, right_turned = _operand(
+        t, right, (other_batch, other_inner, columns), (groups, k, n), backward
+    )
+    attributes = {"transposed": True} if left_turned or right_turned else {}
     shape, dtype = t.result_spec(i)
-    made = t.op(
-        "matmul", [t.look(left, (groups, m, k)), t.look(right, (groups, k, n))],
-        [((groups, m, n), dtype)], **attributes,
-    )[0]  # fmt: skip
+    (made,) = t.op("matmul", [left, right], [((groups, m, n), dtype)], **attributes)
     return t.look(made, shape)
 
 
-def _turned(t: Translation, name: str, other_way: bool, backward: bool) -> bool:
-    """Whether an operand lies in memory in another order than the product wants it.
+def _operand(
+    t: Translation, name: str, axes: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    shape: tuple[int, int, int], backward: bool,
+) -> tuple[str, bool]:  # fmt: skip
+    """An operand as [groups, rows, columns], and whether it lies the other way round in memory.
 
     A weight lies as the forward pass wants it, so the backward pass reads it the other way."""
     root = t.build.tensors[t.looks_at.get(name, name)]
     if root.role in (Role.WEIGHT, Role.CONSTANT):
-        return backward
-    return (name in t.turned) != other_way
+        return t.look(name, shape), backward
+    placed = t.in_order(name, [axis for part in axes for axis in part], shape)
+    if placed is not None:
+        return t.look(placed, shape), placed in t.turned
+    _, first, second = axes
+    swapped = bool(first) and bool(second) and first[-1] > second[-1]
+    return t.look(name, shape), (name in t.turned) != swapped
 
 
 def convolution(t: Translation, i: Instruction) -> Value:
