@@ -29,7 +29,8 @@ def schedule_of(program: Program, options: Any, stages: Stages, t: Translation) 
         micro_batch=micro_batch_size(program),
         accumulation=options.Training.gradient_accumulation if program.training else 1,
         device_iterations=options.device_iterations,
-        replicas=options.replication_factor,
+        # Gradients are summed over the replicas of all processes.
+        replicas=options.replication_factor * options.Distributed.numProcesses,
         stage_ipus=stages.ipus,
         recomputed_stages=frozenset(recomputed),
         checkpoints=frozenset(_checkpoints(options, t, recomputed)) if recomputed else frozenset(),

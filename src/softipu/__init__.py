@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from softipu.estimating import estimate as estimate
+    from softipu.machine import Estimate as Estimate
 
 __version__ = "0.1.0"
 
@@ -17,7 +18,7 @@ __version__ = "0.1.0"
 SDK_VERSION = "3.3.0"
 
 _PARTS = ("arch", "devices", "errors", "executable", "graph", "machine", "settings")
-__all__ = ["SDK_VERSION", "__version__", "estimate", *_PARTS]
+__all__ = ["SDK_VERSION", "Estimate", "__version__", "estimate", *_PARTS]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +26,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name == "estimate":
         return importlib.import_module(f"{__name__}.estimating").estimate
+    if name == "Estimate":
+        return importlib.import_module(f"{__name__}.machine").Estimate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,9 +22,9 @@ from softipu.errors import (
 )
 from softipu.estimating import compared, summary
 from softipu.estimating.command import main
-from softipu.estimating.text import grouped, shares
 from softipu.graph import Builder, Role
 from softipu.machine import Settings
+from softipu.machine.text import grouped, shares
 
 
 class Net(nn.Module):
@@ -88,6 +88,23 @@ def test_options_count() -> None:
     found = softipu.estimate(Net(), torch.randn(32, 64), options=options)
     assert found.schedule["device_iterations"] == 8
     assert found.schedule["micro_batch"] == 4
+
+
+def test_replicas_of_other_processes_count() -> None:
+    """A program of four processes with two replicas each sums gradients over eight."""
+
+    def found(replicas: int, processes: int) -> softipu.Estimate:
+        options = poptorch.Options().replicationFactor(replicas)
+        options.Distributed.configureProcessId(0, processes)
+        batch = 4 * replicas
+        inputs = (torch.randn(batch, 64), torch.randint(0, 10, (batch,)))
+        return softipu.estimate(Trained(), inputs, options=options, training=True)
+
+    apart, together = found(2, 4), found(8, 1)
+    assert apart.schedule["replicas"] == 8
+    assert apart.cycles == together.cycles
+    assert apart.throughput == together.throughput
+    assert apart.cycles.links > found(2, 1).cycles.links
 
 
 def test_a_compiled_model_is_estimated_as_it_is() -> None:
@@ -155,6 +172,7 @@ def test_a_summary_says_what_people_ask() -> None:
     assert "fullest tile" in text
     assert "first" in text
     assert "by layer" in text
+    assert str(found) == text
 
 
 @pytest.mark.parametrize("by", ["op", "layer", "kind", "phase"])
@@ -176,6 +194,9 @@ def test_estimates_compare_side_by_side() -> None:
     assert lines[0].split()[0] == "samples/s"
     assert [line.split()[0] for line in lines[1:]] == ["mk2", "bow"]
     assert all(line.endswith("yes") for line in lines[1:])
+    assert found["mk2"].compare(found["bow"], names=("mk2", "bow")).splitlines() == lines
+    unnamed = found["mk2"].compare(found["bow"]).splitlines()
+    assert [line.split()[0] for line in unnamed[1:]] == ["1:", "2:"]
 
 
 # --- the command -------------------------------------------------------------------------------

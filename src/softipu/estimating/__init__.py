@@ -3,7 +3,8 @@
 The machine model itself is `softipu.machine`; here a model of any front end becomes its graph.
 """
 
+from softipu.machine.text import compared, summary
+
 from .api import chip_of, estimate
-from .text import compared, summary
 
 __all__ = ["chip_of", "compared", "estimate", "summary"]

@@ -10,11 +10,11 @@ from typing import Any
 from softipu.errors import SoftIPUError, SweepUnreadable
 from softipu.machine import Estimate
 from softipu.machine import estimate as price
+from softipu.machine.text import GROUPINGS, compared, summary
 from softipu.tools import cli
 
 from .api import chip_of
 from .targets import SWEPT, Request, described
-from .text import GROUPINGS, compared, summary
 
 EPILOG = """\
 TARGET is one of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 from typing import Any
@@ -129,3 +130,17 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "fits": self.fits, **asdict(self)}
+
+    def __str__(self) -> str:
+        """What it found, where time and memory go, and what to change, in a screen."""
+        from .text import summary
+
+        return summary(self)
+
+    def compare(self, *others: Estimate, names: Sequence[str] = ()) -> str:
+        """This one and others side by side, a line each; `names` say which is which."""
+        from .text import compared
+
+        every = (self, *others)
+        known = names or [f"{number}: {each.name}" for number, each in enumerate(every, 1)]
+        return compared(dict(zip(known, every, strict=True)))

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from softipu.machine import Cycles, Estimate, Step
-from softipu.machine.result import kib
+from .result import Cycles, Estimate, Step, kib
 
 CAUSES = ("compute", "exchange", "sync", "host", "links")
 #: How steps are put together, by the name that people choose.
