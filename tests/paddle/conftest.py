@@ -40,7 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
         _build(build, config)
         os.environ["CUSTOM_DEVICE_ROOT"] = str(build)
         # The plugin looks at the state directory once, when Paddle is imported: before any test.
-        os.environ["SOFTIPU_HOME"] = str(config.cache.mkdir("paddle-state") / "home")
+        # Processes of tests side by side must not take each other's IPUs.
+        home = f"home{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+        os.environ["SOFTIPU_HOME"] = str(config.cache.mkdir("paddle-state") / home)
 
 
 def _lacking() -> str | None:

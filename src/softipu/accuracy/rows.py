@@ -73,8 +73,9 @@ _RESNET_KEPT = (
       for part in ("conv1", "bn1", "conv2", "bn2", "conv3", "bn3")),
     "layer4.0", "layer4.1", "layer4.2",
 )  # fmt: skip
-#: Where the sequential stages of the MLPerf configuration end: what recomputation keeps. The last
-#: stage is not repeated at all, as its backward pass follows at once.
+#: Where the sequential stages of the MLPerf configuration end (`resnet50_mlperf_pod16_bs20` in
+#: graphcore/examples): what recomputation keeps. Of the last stage only what lies before a
+#: checkpoint would be repeated, and it has none (graphcore/tensorflow pipeline_recomputation.cc).
 _MLPERF_KEPT = (
     "layer1.0", "layer1.2", "layer2.0", "layer2.2", "layer3.0", "layer3.3",
     *(f"{block}.{part}" for block in ("layer3.4", "layer3.5", "layer4.0", "layer4.1", "layer4.2")
