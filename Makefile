@@ -29,12 +29,12 @@ demo: $(STAMP)
 	$(BIN)/softipu demo
 
 # Files of tests side by side, each with one thread, or they take the cores from each other; then those
-# that need the machine to themselves. Paddle's tests in a process of their own: its signal handlers and
+# that need the machine to themselves. Paddle's tests in processes of their own: its signal handlers and
 # libraries stay away from others.
 test: $(STAMP) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --ignore=tests/paddle -m 'not alone' $(SIDE_BY_SIDE)
 	$(BIN)/python -m pytest -m alone $(ALONE)
-	$(BIN)/python -m pytest tests/paddle
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/paddle $(SIDE_BY_SIDE)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -300,6 +300,55 @@ def test_short_programs_never_pay_for_a_compiler(monkeypatch: pytest.MonkeyPatch
     assert not any(name.startswith("compiled") for name in names)
 
 
+@pytest.mark.parametrize(
+    ("fast", "slow", "decided"), [(0.1, 0.5, True), (0.1, 0.2, False), (0.001, 0.005, False)]
+)
+def test_one_long_step_is_enough_of_a_variant_far_too_slow(
+    fast: float, slow: float, decided: bool
+) -> None:
+    """The others of its family, and further trials, would take long and tell nothing new."""
+    executor = poptorch.inferenceModel(seeded(Norm).eval(), Shape(2).options())
+    executor(*batch(2))
+    tuner = tuner_of(executor)
+    names = {"frozen coalesced 2": "frozen", "compiled 1": ""}
+    tuner._ideas = [tuning._Idea(name, 0.0, lambda: None, names[name]) for name in names]
+    tuner._best.samples = [fast]
+    tuner._rival = tuning._Measured(tuner._best.variant, warm=1, samples=[slow])
+    tuner._family = "frozen"
+    tuner._next()
+    assert (tuner._rival is None) == decided
+    assert [idea.name for idea in tuner._ideas] == (["compiled 1"] if decided else list(names))
+
+
+def test_what_is_too_little_for_a_rival_is_done_by_the_best(
+    instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the plain loop, which may be many times slower."""
+    names = tried(monkeypatch)
+    monkeypatch.setattr(tuning, "chunk_sizes", lambda plan, memory: [2, 8])
+    monkeypatch.setattr(tuning, "_MARGIN", 1e9)  # whatever comes is better
+    executor = poptorch.inferenceModel(seeded(Net).eval(), Shape(1, iterations=8).options())
+    while "frozen coalesced 8" not in names:
+        executor(*batch(8))
+    del names[: names.index("frozen coalesced 8")]
+    for _ in range(4):
+        executor(*batch(8))
+    assert set(names) == {"frozen coalesced 8", "frozen coalesced 2"}
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_halves_are_widened_first_where_the_processor_has_no_instructions_for_them(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_computes_halves", lambda: native)
+    executor = poptorch.inferenceModel(seeded(Norm).eval().half(), Shape(2).options())
+    x, target = batch(2)
+    executor(x.half(), target.half())
+    names = [idea.name for idea in tuner_of(executor)._ideas if idea.family]
+    assert names[0] == ("frozen loop" if native else "widened loop")
+    assert {"frozen loop", "widened loop"} <= set(names)
+
+
 @pytest.mark.parametrize("iterations", [1, 65, 130])
 def test_any_number_of_iterations_is_served(iterations: int) -> None:
     model = seeded(Net)

@@ -33,12 +33,27 @@ _WARM_UPS = 1
 _TRIALS = 5
 #: Two variants that are so close after that many trials take turns for longer.
 _CLOSE, _LONG_TRIALS = 0.85, 12
+#: Of steps that take this many seconds, one trial tells variants apart that differ by this factor.
+_LONG_STEP, _FAR_APART = 0.1, 4.0
 #: A newcomer must beat the present best by this much, or noise decides.
 _MARGIN = 0.97
 #: What torch's machinery of capture takes to import.
 _IMPORT_SECONDS = 2.0
 #: Compiling starts after so many times the patience; only variants so close to the best get it.
 _COMPILE_TURNS, _WORTH_A_FORM = (1, 4), 1.6
+
+
+def _widenings(device: torch.device) -> tuple[bool, bool]:
+    """Half products as they are and by way of float32, first what is likely to be faster: without
+    instructions for halves, a processor's convolutions take some twenty times as long."""
+    if device.type == "cpu" and not _computes_halves():
+        return True, False
+    return False, True
+
+
+def _computes_halves() -> bool:
+    known = torch._C._has_mkldnn  # else torch has no such question
+    return known and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 @dataclass
@@ -69,6 +84,8 @@ class _Idea:
     name: str
     after: float
     build: Callable[[], Variant | None]
+    #: Ideas that are given up together, when one of them is far too slow.
+    family: str = ""
 
 
 class Tuner:
@@ -84,6 +101,7 @@ class Tuner:
         #: All that was measured so far; forgotten when there is nothing left to try.
         self._measured = [self._loop]
         self._rival: _Measured | None = None
+        self._family = ""
         self._spent = 0.0
         self._calls = 0
         self._frozen: dict[bool, Frozen] = {}
@@ -123,12 +141,13 @@ class Tuner:
         """Inference: weights prepared once; half products also by way of float32."""
         ideas = []
         halves = any(spec.dtype == torch.float16 for spec in self._plan.program.parameters)
-        for widen in (False, True) if halves else (False,):
+        for widen in _widenings(self._memory.device) if halves else (False,):
             name = "widened" if widen else "frozen"
-            ideas.append(_Idea(f"{name} loop", 0.0, partial(self._on_frozen, name, widen, None)))
+            build = partial(self._on_frozen, name, widen, None)
+            ideas.append(_Idea(f"{name} loop", 0.0, build, name))
             for chunk in chunks:
                 build = partial(self._on_frozen, name, widen, chunk)
-                ideas.append(_Idea(f"{name} coalesced {chunk}", capture_seconds, build))
+                ideas.append(_Idea(f"{name} coalesced {chunk}", capture_seconds, build, name))
         if has_convolutions(self._plan.program.micro.graph):
             packed: list[Variant] = []
             form = partial(self._next_form, packed_form, packed)
@@ -196,13 +215,16 @@ class Tuner:
         # Not in the first call: the first result must not wait for a second variant.
         if self._rival is None and self._ideas and self._calls > 1:
             self._consider()
-        chosen = self._next()
-        return (chosen if chosen.variant.size <= remaining else self._loop).variant
+        # What is left of a call may be too little for the one whose turn it is.
+        turns = (self._next(), self._best, self._rival, self._loop)
+        return next(m.variant for m in turns if m is not None and m.variant.size <= remaining)
 
     def _next(self) -> _Measured:
         rival = self._rival
         if rival is None:
             return self._best
+        if self._far_apart(rival):
+            return self._decide(rival, rival.cost / self._best.cost)
         if rival.settled() and self._best.settled():
             ratio = rival.cost / self._best.cost
             long = rival.settled(_LONG_TRIALS) and self._best.settled(_LONG_TRIALS)
@@ -210,6 +232,15 @@ class Tuner:
                 return self._decide(rival, ratio)
         # Alternate, so that a noisy moment of the machine hits both.
         return min((rival, self._best), key=lambda m: len(m.samples) + m.warm)
+
+    def _far_apart(self, rival: _Measured) -> bool:
+        """Whether further trials would take long and tell nothing new."""
+        best = self._best
+        if not rival.samples or not best.samples:
+            return False
+        fast, slow = sorted((rival, best), key=lambda m: m.cost)
+        takes_long = slow.cost * slow.variant.size >= _LONG_STEP
+        return takes_long and slow.cost > fast.cost * _FAR_APART
 
     def _decide(self, rival: _Measured, ratio: float) -> _Measured:
         if ratio < _MARGIN:
@@ -219,6 +250,8 @@ class Tuner:
                 rival.cost * 1e3, self._best.cost * 1e3,
             )  # fmt: skip
             self._best = rival
+        elif self._far_apart(rival):
+            self._ideas = [idea for idea in self._ideas if idea.family != self._family]
         self._rival = None
         if self.settled:
             self._measured.clear()
@@ -229,7 +262,7 @@ class Tuner:
         if self._spent <= idea.after:
             return
         self._ideas.pop(0)
-        self._rival = self._built(idea)
+        self._rival, self._family = self._built(idea), idea.family or idea.name
         if self._rival is not None:
             self._measured.append(self._rival)
             self._best.samples.clear()
