@@ -196,6 +196,21 @@ def test_the_unexpected_is_explained_too(capsys):
     assert "ZeroDivisionError at test_bad_days.py" in text
 
 
+@pytest.mark.parametrize(("returned", "expected"), [(0, 1), (141, 141)])
+def test_what_nobody_reads_any_more_does_not_hide_how_a_command_ended(returned, expected):
+    code = (
+        "from softipu.tools import cli\n"
+        f"def main(argv):\n    print('unread', end='')\n    return {returned}\n"
+        "cli.run(main)()"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert ended.returncode == expected
+    assert ended.stderr == b""
+
+
 def test_doctor_shows_no_credentials_with_or_without_a_scheme(monkeypatch):
     monkeypatch.setenv("VIPU_CLI_API_HOST", "bob:pw77@h")
     monkeypatch.setenv("IPUOF_CONFIG_PATH", "http://user:hunter2@h/x")

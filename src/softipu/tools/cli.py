@@ -94,6 +94,7 @@ def run(main: Main) -> Callable[[], NoReturn]:
 
 
 def guarded(main: Main, argv: Sequence[str] | None = None) -> int:
+    status = 0
     try:
         if sys.stdout is None:
             raise OutputFailed("Standard output is closed.")
@@ -106,7 +107,7 @@ def guarded(main: Main, argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         _give_up_stdout()  # the reader (head, less) went away, which is no news to anybody
-        return 1
+        return status or 1  # a command that had ended may have seen it, and said so its own way
     except Exception as error:  # noqa: BLE001 - the last resort: no user should see a traceback
         print(_unforeseen(error), file=sys.stderr)
         _give_up_stdout()
