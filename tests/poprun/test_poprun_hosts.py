@@ -78,6 +78,8 @@ class Hosts:
             "PasswordAuthentication": "no",
             "PidFile": "none",
             "ListenAddress": self.addresses[1],
+            # Shells would read the user's start-up files, and be killed in the middle of them.
+            "SetEnv": f"HOME={self.folder}",
         }
         config = self.folder / "sshd_config"
         config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))

@@ -205,7 +205,10 @@ def test_what_nobody_reads_any_more_does_not_hide_how_a_command_ended(returned, 
     )
     reader, writer = os.pipe()
     os.close(reader)
-    ended = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, env=environment
+    )
     os.close(writer)
     assert ended.returncode == expected
     assert ended.stderr == b""
