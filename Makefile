@@ -42,7 +42,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m softipu.tools.docs --check docs
 
-bench: $(STAMP)
+bench: $(STAMP) plugin
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 	$(BIN)/python -m benchmarks.popdist
