@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softipu.graph import Phase
 from softipu.graph.orders import Placed, is_view
 
 
@@ -53,8 +54,15 @@ def test_a_copy_is_made_once_and_read_again_also_the_other_way_round() -> None:
         made.append(f"copy{len(made)}")
         return made[-1]
 
-    assert placed.get("k", (0, 2, 3, 1), make) == ("copy0", False)
-    assert placed.get("k", (0, 2, 3, 1), make) == ("copy0", False)
-    assert placed.get("k", (0, 2, 1, 3), make) == ("copy0", True)
-    assert placed.get("q", (0, 2, 1, 3), make) == ("copy1", False)
+    assert placed.get("k", (0, 2, 3, 1), Phase.FORWARD, make) == ("copy0", False)
+    assert placed.get("k", (0, 2, 3, 1), Phase.FORWARD, make) == ("copy0", False)
+    assert placed.get("k", (0, 2, 1, 3), Phase.FORWARD, make) == ("copy0", True)
+    assert placed.get("q", (0, 2, 1, 3), Phase.FORWARD, make) == ("copy1", False)
     assert made == ["copy0", "copy1"]
+
+
+def test_the_forward_pass_never_reads_a_copy_of_the_backward_pass() -> None:
+    placed = Placed()
+    assert placed.get("x", (1, 0), Phase.BACKWARD, lambda: "late") == ("late", False)
+    assert placed.get("x", (1, 0), Phase.FORWARD, lambda: "early") == ("early", False)
+    assert placed.get("x", (1, 0), Phase.BACKWARD, lambda: "again") == ("early", False)

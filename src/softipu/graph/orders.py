@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from .model import Phase
+
 Order = tuple[int, ...]
 
 
@@ -38,18 +40,21 @@ def _next(sizes: Sequence[int], axis: int) -> int:
 
 
 class Placed:
-    """Copies in another order that were made before: the backward pass reads them again."""
+    """Copies in another order that were made before: the backward pass reads those of the forward
+    pass again, never the other way round."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, Order], str] = {}
+        self._made: dict[tuple[str, Order, Phase], str] = {}
 
-    def get(self, root: str, order: Order, make: Callable[[], str]) -> tuple[str, bool]:
+    def get(
+        self, root: str, order: Order, phase: Phase, make: Callable[[], str]
+    ) -> tuple[str, bool]:
         """`root` in this order, and whether the last two axes lie the other way round in it."""
-        found = self._made.get((root, order))
-        if found is not None:
-            return found, False
-        found = self._made.get((root, (*order[:-2], *reversed(order[-2:]))))
-        if found is not None:
-            return found, True
-        made = self._made[root, order] = make()
+        swapped = (*order[:-2], *reversed(order[-2:]))
+        for wanted, turned in ((order, False), (swapped, True)):
+            for earlier in (Phase.FORWARD, phase):
+                found = self._made.get((root, wanted, earlier))
+                if found is not None:
+                    return found, turned
+        made = self._made[root, order, phase] = make()
         return made, False

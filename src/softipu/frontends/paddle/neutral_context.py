@@ -142,9 +142,11 @@ class Translation:
         if is_view(self.shape(root), order, shape):
             return name
         spec = (self.shape(name), self.dtype(name))
+        assert self.operation is not None
         made, turned = self._placed.get(
-            root, order, lambda: self.emit("transpose", [root], [spec], order=order)[0]
-        )
+            root, order, self.operation.phase,
+            lambda: self.emit("transpose", [root], [spec], order=order)[0],
+        )  # fmt: skip
         if not turned:
             return made
         (look,) = self.emit("view", [made], [spec])

@@ -216,7 +216,7 @@ class Translation:
             return None
         spec = (tuple(sizes[axis] for axis in order), self.dtype(name))
         made, turned = self._placed.get(
-            root, order, lambda: self.op("transpose", [root], [spec], order=order)[0]
+            root, order, self.phase, lambda: self.op("transpose", [root], [spec], order=order)[0]
         )
         if not turned:
             return made
