@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.fx import Node
 
 from softipu.errors import EstimateShapesDynamic
 from softipu.graph import Builder, Phase, Role
+from softipu.graph.orders import Looks
 
 from ._capture.analyse import Memory, memory_of
 
@@ -82,12 +84,7 @@ class Translation:
         #: Random numbers of the forward pass, which the backward pass draws again.
         self._drawn: dict[str, tuple[Spec, str]] = {}
         self._redrawn: dict[str, str] = {}
-        #: The tensor whose memory a look at it shows.
-        self.looks_at: dict[str, str] = {}
-        #: Looks that show the last two dimensions in the other order than memory has them.
-        self.turned: set[str] = set()
-        #: A permuted look: what it looks at, and the order of that one's dimensions.
-        self.orders: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.looks = Looks(self.build)
 
     # --- what nodes say -------------------------------------------------------------------------
 
@@ -216,20 +213,13 @@ class Translation:
 
     def viewed(self, node: Node, name: str, shape: Sequence[int], kind: str = "view") -> str:
         """The tensor in another shape, or itself where it has that shape already."""
-        if self.shape(name) == tuple(shape):
-            return name
-        (made,) = self.emit(node, kind, [name], [(tuple(shape), self.dtype(name))])
-        self.looks_at[made] = self.looks_at.get(name, name)
-        if name in self.turned and self.shape(name)[-2:] == tuple(shape)[-2:]:
-            self.turned.add(made)
-        return made
+        return self.looks.view(partial(self.emit, node), name, shape, kind)
 
     def elementwise(self, node: Node, function: str, inputs: Iterable[str], spec: Spec) -> str:
         """Arithmetic of matching elements; its result lies in memory as the first operand does."""
         inputs = list(inputs)
         (made,) = self.emit(node, "elementwise", inputs, [spec], function=function)
-        if inputs and inputs[0] in self.turned and self.shape(inputs[0]) == spec[0]:
-            self.turned.add(made)
+        self.looks.lies_as(made, inputs)
         return made
 
     def unsupported(self, node: Node) -> Sequence[str | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from torch.fx import Node
 
@@ -46,24 +47,7 @@ def permute(t: Translation, node: Node) -> Sequence[str]:
     """Another order of dimensions: free here, paid for where the data have to be in that order."""
     name, shape = t.read(_first(node), node), t.spec(node)[0]
     order = _order(t, node, len(t.shape(name)))
-    moved = [axis for axis in order if t.shape(name)[axis] != 1]
-    if moved == sorted(moved):
-        return [t.viewed(node, name, shape)]
-    root, before = t.orders.get(name, (name, tuple(range(len(order)))))
-    after = tuple(before[axis] for axis in order)
-    if [axis for axis in after if t.shape(root)[axis] != 1] == sorted(
-        axis for axis in after if t.shape(root)[axis] != 1
-    ):
-        # Turned back again: what it looked at, in its own order.
-        return [t.viewed(node, root, shape)]
-    (made,) = t.emit(node, "view", [name], [(shape, t.dtype(name))])
-    t.looks_at[made] = t.looks_at.get(name, name)
-    t.orders[made] = (root, after)
-    was_turned = name in t.turned
-    swaps = len(order) > 1 and order[-1] != len(order) - 1
-    if was_turned != swaps:
-        t.turned.add(made)
-    return [made]
+    return [t.looks.permuted(partial(t.emit, node), name, order, shape)]
 
 
 def _order(t: Translation, node: Node, rank: int) -> tuple[int, ...]:
@@ -85,8 +69,8 @@ def _order(t: Translation, node: Node, rank: int) -> tuple[int, ...]:
 def clone(t: Translation, node: Node) -> Sequence[str]:
     """A copy; of a permuted look it is where the data are put in that order."""
     name, spec = t.read(_first(node), node), t.spec(node)
-    if name in t.orders:
-        root, order = t.orders[name]
+    if name in t.looks.orders:
+        root, order = t.looks.orders[name]
         return t.emit(node, "transpose", [root], [spec], order=order)
     return t.emit(node, "copy", [name], [spec])
 

@@ -46,7 +46,7 @@ def _hints(t: Translation, node: Node, operands: tuple[str, ...]) -> dict[str, A
         mode = str(serial["mode"])
         hints["serialisation"] = int(serial["factor"])
         hints["serialised"] = _SERIALISED.get(mode, mode)
-    roots = [_root(t, name) for name in operands]
+    roots = [t.looks.root(name) for name in operands]
     if hints:
         t.hints.update({root: dict(hints) for root in roots})
     elif t.phase(node) is Phase.BACKWARD:
@@ -56,18 +56,14 @@ def _hints(t: Translation, node: Node, operands: tuple[str, ...]) -> dict[str, A
     return hints
 
 
-def _root(t: Translation, name: str) -> str:
-    return t.looks_at.get(name, name)
-
-
 def _transposed(t: Translation, node: Node, name: str) -> bool:
     """Whether an operand lies in memory in another order than the product wants it.
 
     A weight lies as the forward pass wants it, so the backward pass reads it the other way."""
-    root = _root(t, name)
+    root = t.looks.root(name)
     if t.build.tensors[root].role in (Role.WEIGHT, Role.CONSTANT):
         return t.phase(node) is Phase.BACKWARD
-    return name in t.turned
+    return name in t.looks.turned
 
 
 def matrix(t: Translation, node: Node) -> Sequence[str]:
@@ -116,7 +112,7 @@ def _same_groups(t: Translation, node: Node, left: str, right: str) -> tuple[str
 def _swapped(t: Translation, node: Node, name: str) -> str:
     *outer, rows, columns = t.shape(name)
     made = t.viewed(node, name, (*outer, columns, rows))
-    t.turned.symmetric_difference_update({made})
+    t.looks.turned.symmetric_difference_update({made})
     return made
 
 

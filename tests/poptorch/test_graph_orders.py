@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softipu.graph import Phase
-from softipu.graph.orders import Placed, is_view
+from softipu.graph import Builder, Phase, Role
+from softipu.graph.orders import Looks, is_view
 
 
 @st.composite
@@ -47,22 +49,63 @@ def test_the_heads_of_an_attention_can_not_be_joined_with_the_batch() -> None:
     assert is_view((4, 0), (1, 0), (0,))
 
 
+class _Graph:
+    """Looks at tensors of one graph, with ops of one phase at a time."""
+
+    def __init__(self, **shapes: tuple[int, ...]) -> None:
+        self.build = Builder("looks")
+        for name, shape in shapes.items():
+            self.build.tensor(name, shape, "float32", Role.INPUT)
+        self.looks = Looks(self.build)
+        self.phase = Phase.FORWARD
+
+    def emit(self, kind: str, inputs: Iterable[str], outputs: Any, **given: Any) -> tuple[str, ...]:
+        return self.build.op(kind, inputs, outputs, name=kind, phase=self.phase, **given)
+
+    def permuted(self, name: str, *order: int) -> str:
+        shape = [self.build.tensors[name].shape[axis] for axis in order]
+        return self.looks.permuted(self.emit, name, order, shape)
+
+    def flat(self, name: str) -> str | None:
+        """The data in the order that a look shows, or None where memory has them so."""
+        tensor = self.build.tensors[name]
+        axes = range(len(tensor.shape))
+        return self.looks.in_order(self.emit, self.phase, name, axes, (tensor.elements,))
+
+    def copies(self) -> int:
+        return sum(op.kind == "transpose" for op in self.build.ops)
+
+
 def test_a_copy_is_made_once_and_read_again_also_the_other_way_round() -> None:
-    placed, made = Placed(), []
-
-    def make() -> str:
-        made.append(f"copy{len(made)}")
-        return made[-1]
-
-    assert placed.get("k", (0, 2, 3, 1), Phase.FORWARD, make) == ("copy0", False)
-    assert placed.get("k", (0, 2, 3, 1), Phase.FORWARD, make) == ("copy0", False)
-    assert placed.get("k", (0, 2, 1, 3), Phase.FORWARD, make) == ("copy0", True)
-    assert placed.get("q", (0, 2, 1, 3), Phase.FORWARD, make) == ("copy1", False)
-    assert made == ["copy0", "copy1"]
+    graph = _Graph(k=(2, 3, 4, 5), q=(2, 3, 4, 5))
+    copy = graph.flat(graph.permuted("k", 0, 2, 3, 1))
+    assert copy is not None
+    assert graph.flat(graph.permuted("k", 0, 2, 3, 1)) == copy
+    other = graph.flat(graph.permuted("k", 0, 2, 1, 3))
+    assert other is not None
+    assert (graph.looks.root(other), other in graph.looks.turned) == (copy, True)
+    assert graph.copies() == 1
+    graph.flat(graph.permuted("q", 0, 2, 1, 3))
+    assert graph.copies() == 2
 
 
 def test_the_forward_pass_never_reads_a_copy_of_the_backward_pass() -> None:
-    placed = Placed()
-    assert placed.get("x", (1, 0), Phase.BACKWARD, lambda: "late") == ("late", False)
-    assert placed.get("x", (1, 0), Phase.FORWARD, lambda: "early") == ("early", False)
-    assert placed.get("x", (1, 0), Phase.BACKWARD, lambda: "again") == ("early", False)
+    graph = _Graph(x=(2, 3))
+    graph.phase = Phase.BACKWARD
+    late = graph.flat(graph.permuted("x", 1, 0))
+    graph.phase = Phase.FORWARD
+    early = graph.flat(graph.permuted("x", 1, 0))
+    assert late != early
+    graph.phase = Phase.BACKWARD
+    assert graph.flat(graph.permuted("x", 1, 0)) == early
+
+
+@given(st.lists(st.permutations(range(4)), min_size=1, max_size=4))
+def test_orders_add_up_as_those_of_torch_do(orders: list[list[int]]) -> None:
+    graph, tensor = _Graph(x=(2, 1, 3, 4)), torch.empty(2, 1, 3, 4)
+    name = "x"
+    for order in orders:
+        name, tensor = graph.permuted(name, *order), tensor.permute(order)
+    assert graph.build.tensors[name].shape == tuple(tensor.shape)
+    assert graph.looks.root(name) == "x"
+    assert (graph.flat(name) is None) == tensor.is_contiguous()

@@ -17,6 +17,7 @@ from tf_keras.src.engine import data_adapter  # noqa: F401  (Keras loads before 
 import horovod.tensorflow as hvd
 import popdist
 import popdist.tensorflow
+import softipu
 
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 BATCH, FEATURES, BATCHES = 2, 6, 32
@@ -86,6 +87,7 @@ def training(accumulation=1):
             "prediction": trained.predict(share, verbose=0).ravel().tolist(),
             "weights": [w.ravel().tolist() for w in trained.get_weights()],
             "in_sync": strategy.num_replicas_in_sync,
+            "estimated": softipu.estimate(trained, training=True).schedule["replicas"],
         }
 
 

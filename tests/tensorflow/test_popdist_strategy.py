@@ -141,7 +141,7 @@ def test_keras_trains_in_several_processes_as_in_one(nursery, programs, instance
     found = nursery.run(instances, 2, "training")
     expected = plain_keras(programs, total)
     for result in found:
-        assert result["in_sync"] == total
+        assert result["in_sync"] == result["estimated"] == total
         assert_same_training(result, expected)
         assert result["weights"] == found[0]["weights"]
         assert result["history"] == found[0]["history"]

@@ -59,6 +59,8 @@ def _computes_halves() -> bool:
 @dataclass
 class _Measured:
     variant: Variant
+    #: The ideas that it stands for; see `_Idea`.
+    family: str = ""
     warm: int = 0
     samples: list[float] = field(default_factory=list)
 
@@ -101,7 +103,6 @@ class Tuner:
         #: All that was measured so far; forgotten when there is nothing left to try.
         self._measured = [self._loop]
         self._rival: _Measured | None = None
-        self._family = ""
         self._spent = 0.0
         self._calls = 0
         self._frozen: dict[bool, Frozen] = {}
@@ -196,7 +197,7 @@ class Tuner:
             self.refused[idea.name] = str(error)
             logger.debug("No %s variant: %s", idea.name, error)
             return None
-        return None if variant is None else _Measured(variant)
+        return None if variant is None else _Measured(variant, idea.family or idea.name)
 
     @property
     def settled(self) -> bool:
@@ -251,7 +252,7 @@ class Tuner:
             )  # fmt: skip
             self._best = rival
         elif self._far_apart(rival):
-            self._ideas = [idea for idea in self._ideas if idea.family != self._family]
+            self._ideas = [idea for idea in self._ideas if idea.family != rival.family]
         self._rival = None
         if self.settled:
             self._measured.clear()
@@ -262,7 +263,7 @@ class Tuner:
         if self._spent <= idea.after:
             return
         self._ideas.pop(0)
-        self._rival, self._family = self._built(idea), idea.family or idea.name
+        self._rival = self._built(idea)
         if self._rival is not None:
             self._measured.append(self._rival)
             self._best.samples.clear()

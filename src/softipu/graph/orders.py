@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any, Protocol
 
+from .build import Builder
 from .model import Phase
 
 Order = tuple[int, ...]
+Spec = tuple[tuple[int, ...], str]
+
+
+class Emit(Protocol):
+    """Makes an op where the importer is at the moment, and names its results."""
+
+    def __call__(
+        self, kind: str, inputs: Iterable[str], outputs: Sequence[Spec], **attributes: Any
+    ) -> tuple[str, ...]: ...
 
 
 def is_view(sizes: Sequence[int], order: Sequence[int], shape: Sequence[int]) -> bool:
@@ -39,22 +50,90 @@ def _next(sizes: Sequence[int], axis: int) -> int:
     return next((later for later in range(axis + 1, len(sizes)) if sizes[later] != 1), -1)
 
 
-class Placed:
-    """Copies in another order that were made before: the backward pass reads those of the forward
-    pass again, never the other way round."""
+class Looks:
+    """Which tensors only show the memory of another one, and in which order they show it."""
 
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, Order, Phase], str] = {}
+    def __init__(self, build: Builder) -> None:
+        self._tensors = build.tensors
+        self._roots: dict[str, str] = {}
+        #: Those that show the last two dimensions in the other order than memory has them.
+        self.turned: set[str] = set()
+        #: What a permuted look shows, and in which order of its dimensions.
+        self.orders: dict[str, tuple[str, Order]] = {}
+        self._placed: dict[tuple[str, Order, Phase], str] = {}
 
-    def get(
-        self, root: str, order: Order, phase: Phase, make: Callable[[], str]
-    ) -> tuple[str, bool]:
-        """`root` in this order, and whether the last two axes lie the other way round in it."""
-        swapped = (*order[:-2], *reversed(order[-2:]))
-        for wanted, turned in ((order, False), (swapped, True)):
+    def root(self, name: str) -> str:
+        """The tensor whose memory this one shows: itself where it is no look."""
+        return self._roots.get(name, name)
+
+    def view(self, emit: Emit, name: str, shape: Sequence[int], kind: str = "view") -> str:
+        """The tensor in another shape, or itself where it has that shape already."""
+        shape, own = tuple(shape), self._tensors[name].shape
+        if own == shape:
+            return name
+        made = self._look(emit, name, shape, kind)
+        if name in self.turned and own[-2:] == shape[-2:]:
+            self.turned.add(made)
+        return made
+
+    def permuted(self, emit: Emit, name: str, axes: Sequence[int], shape: Sequence[int]) -> str:
+        """Another order of dimensions: free here, paid for where the data have to be in it."""
+        root, order = self._shown(name, axes)
+        if _in_memory_order(self._tensors[root].shape, order):
+            return self.view(emit, root, shape)  # nothing moved, or it is turned back again
+        if _in_memory_order(self._tensors[name].shape, axes):
+            made = self.view(emit, name, shape)
+        else:
+            made = self._look(emit, name, tuple(shape), "view")
+            if (name in self.turned) != (axes[-1] != len(axes) - 1):
+                self.turned.add(made)
+        self.orders[made] = (root, order)
+        return made
+
+    def in_order(
+        self, emit: Emit, phase: Phase, name: str, axes: Sequence[int], shape: Sequence[int]
+    ) -> str | None:
+        """The tensor with its axes in this order, in memory; None where a look at it has `shape`.
+
+        The backward pass reads copies of the forward pass again, never the other way round.
+        """
+        root, order = self._shown(name, axes)
+        sizes = self._tensors[root].shape
+        if is_view(sizes, order, shape):
+            return None
+        spec = (tuple(sizes[axis] for axis in order), self._tensors[root].dtype)
+        for wanted in (order, (*order[:-2], *reversed(order[-2:]))):
             for earlier in (Phase.FORWARD, phase):
-                found = self._made.get((root, wanted, earlier))
+                found = self._placed.get((root, wanted, earlier))
                 if found is not None:
-                    return found, turned
-        made = self._made[root, order, phase] = make()
-        return made, False
+                    return found if wanted == order else self._the_other_way(emit, found, spec[0])
+        (made,) = emit("transpose", [root], [spec], order=order)
+        self._placed[root, order, phase] = made
+        return made
+
+    def _the_other_way(self, emit: Emit, name: str, shape: tuple[int, ...]) -> str:
+        made = self._look(emit, name, shape, "view")
+        self.turned.add(made)
+        return made
+
+    def lies_as(self, made: str, inputs: Sequence[str]) -> None:
+        """A result of arithmetic lies in memory as its first operand of the same shape does."""
+        first = inputs[0] if inputs else made
+        if first in self.turned and self._tensors[first].shape == self._tensors[made].shape:
+            self.turned.add(made)
+
+    def _shown(self, name: str, axes: Sequence[int]) -> tuple[str, Order]:
+        """What a look at `name` with these axes shows, and the order of that one's axes."""
+        root, seen = self.orders.get(name, (name, tuple(range(len(axes)))))
+        return root, tuple(seen[axis] for axis in axes)
+
+    def _look(self, emit: Emit, name: str, shape: tuple[int, ...], kind: str) -> str:
+        (made,) = emit(kind, [name], [(shape, self._tensors[name].dtype)])
+        self._roots[made] = self.root(name)
+        return made
+
+
+def _in_memory_order(sizes: Sequence[int], order: Sequence[int]) -> bool:
+    """Whether nothing but axes of size 1 is in another place."""
+    kept = [axis for axis in order if sizes[axis] != 1]
+    return kept == sorted(kept)

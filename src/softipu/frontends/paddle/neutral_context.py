@@ -12,7 +12,7 @@ from typing import Any
 
 from softipu.errors import EstimateNeedsBatch
 from softipu.graph import Builder, Phase, Role
-from softipu.graph.orders import Order, Placed, is_view
+from softipu.graph.orders import Looks
 
 Spec = tuple[tuple[int, ...], str]
 #: What an operation becomes: it reads its inputs and sets its outputs.
@@ -76,12 +76,7 @@ class Translation:
         self.values: dict[str, str] = {}
         self.uses: dict[str, int] = {}
         self.unknown: dict[str, int] = {}
-        self.looks_at: dict[str, str] = {}
-        #: Looks that show the last two dimensions in the other order than memory has them.
-        self.turned: set[str] = set()
-        #: What a permuted look shows, and in which order of its dimensions.
-        self.orders: dict[str, tuple[str, Order]] = {}
-        self._placed = Placed()
+        self.looks = Looks(self.build)
         self.operation: Operation | None = None
 
     # --- reading --------------------------------------------------------------------------------
@@ -126,38 +121,21 @@ class Translation:
     def look(self, name: str, shape: Sequence[int], kind: str = "view") -> str:
         if self.shape(name) == tuple(shape):
             return name
-        if name in self.orders and math.prod(shape) == self.elements(name):
-            name = self.in_order_for(name, shape)
+        if name in self.looks.orders and math.prod(shape) == self.elements(name):
+            name = self._in_order_for(name, shape)
         elif kind == "view" and math.prod(shape) != self.elements(name):
             kind = "slice_view" if math.prod(shape) < self.elements(name) else "expand_view"
-        (made,) = self.emit(kind, [name], [(tuple(shape), self.dtype(name))])
-        self.looks_at[made] = self.looks_at.get(name, name)
-        if name in self.turned and self.shape(name)[-2:] == tuple(shape)[-2:]:
-            self.turned.add(made)
-        return made
+        return self.looks.view(self.emit, name, shape, kind)
 
-    def in_order_for(self, name: str, shape: Sequence[int]) -> str:
+    def _in_order_for(self, name: str, shape: Sequence[int]) -> str:
         """A permuted look as it is, or put in its order where another shape needs it so."""
-        root, order = self.orders[name]
-        if is_view(self.shape(root), order, shape):
-            return name
-        spec = (self.shape(name), self.dtype(name))
         assert self.operation is not None
-        made, turned = self._placed.get(
-            root, order, self.operation.phase,
-            lambda: self.emit("transpose", [root], [spec], order=order)[0],
-        )  # fmt: skip
-        if not turned:
-            return made
-        (look,) = self.emit("view", [made], [spec])
-        self.looks_at[look] = made
-        self.turned.add(look)
-        return look
+        axes = range(len(self.shape(name)))
+        return self.looks.in_order(self.emit, self.operation.phase, name, axes, shape) or name
 
     def arithmetic(self, function: str, inputs: Sequence[str], spec: Spec) -> str:
         (made,) = self.emit("elementwise", inputs, [spec], function=function)
-        if inputs and inputs[0] in self.turned and self.shape(inputs[0]) == spec[0]:
-            self.turned.add(made)
+        self.looks.lies_as(made, inputs)
         return made
 
     def summed_to(self, name: str, shape: tuple[int, ...]) -> str:
@@ -183,7 +161,7 @@ class Translation:
 
     def add_bias(self, product: str, bias: str) -> bool:
         """Whether `bias` became part of the product or convolution that made `product`."""
-        bias = self.looks_at.get(bias, bias)
+        bias = self.looks.root(bias)
         if self.build.tensors[bias].role is not Role.WEIGHT:
             return False
         for position in range(len(self.build.ops) - 1, max(-1, len(self.build.ops) - 8), -1):

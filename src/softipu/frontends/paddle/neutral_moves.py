@@ -28,24 +28,7 @@ def permute(t: Translation, op: Operation) -> None:
     order = tuple(int(axis) for axis in op.attribute("axis", ()))
     if backward:
         order = tuple(order.index(axis) for axis in range(len(order)))
-    t.values[item["name"]] = turned(t, name, order, spec_of(item)[0])
-
-
-def turned(t: Translation, name: str, order: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    moved = [axis for axis in order if t.shape(name)[axis] != 1]
-    if moved == sorted(moved):
-        return t.look(name, shape)
-    root, before = t.orders.get(name, (name, tuple(range(len(order)))))
-    after = tuple(before[axis] for axis in order)
-    kept = [axis for axis in after if t.shape(root)[axis] != 1]
-    if kept == sorted(kept):
-        return t.look(root, shape)  # turned back again
-    (made,) = t.emit("view", [name], [(shape, t.dtype(name))])
-    t.looks_at[made] = t.looks_at.get(name, name)
-    t.orders[made] = (root, after)
-    if (name in t.turned) != (order[-1] != len(order) - 1):
-        t.turned.add(made)
-    return made
+    t.values[item["name"]] = t.looks.permuted(t.emit, name, order, spec_of(item)[0])
 
 
 def part(t: Translation, op: Operation) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from softipu.graph import Phase, Role
 
 from .neutral_context import Operation, Translation, spec_of
-from .neutral_moves import turned
 
 # --- products -----------------------------------------------------------------------------------
 
@@ -24,18 +23,18 @@ def product(t: Translation, left: str, right: str, dtype: str) -> str:
 
 def _lies_wrong(t: Translation, name: str) -> bool:
     """A weight lies as the forward pass wants it, so the backward pass reads it the other way."""
-    root = t.looks_at.get(name, name)
+    root = t.looks.root(name)
     if t.build.tensors[root].role in (Role.WEIGHT, Role.CONSTANT):
         assert t.operation is not None
         return t.operation.phase is Phase.BACKWARD
-    return name in t.turned
+    return name in t.looks.turned
 
 
 def _swapped(t: Translation, name: str) -> str:
     """The last two dimensions in the other order."""
     *outer, rows, columns = t.shape(name)
     rank = len(outer)
-    return turned(t, name, (*range(rank), rank + 1, rank), (*outer, columns, rows))
+    return t.looks.permuted(t.emit, name, (*range(rank), rank + 1, rank), (*outer, columns, rows))
 
 
 def _three(t: Translation, name: str, left: bool) -> str:

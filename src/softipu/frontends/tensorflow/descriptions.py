@@ -78,6 +78,21 @@ def current() -> Description | None:
     return found
 
 
+def is_of_one_replica() -> bool:
+    """Whether a step is traced as one replica does it: what replicas do together is no part."""
+    return getattr(_state, "one_replica", False)
+
+
+@contextlib.contextmanager
+def of_one_replica() -> Iterator[None]:
+    before = is_of_one_replica()
+    _state.one_replica = True
+    try:
+        yield
+    finally:
+        _state.one_replica = before
+
+
 @contextlib.contextmanager
 def describe(description: Description) -> Iterator[Description]:
     before = current()

@@ -28,7 +28,8 @@ def of_function(function: Any, *args: Any) -> str:
 def of_execution(model: Any, execution: Any) -> str:
     """The HLO of one step of a Keras model's function that fit, evaluate or predict has built."""
     # Optimisers want to know that they are in a replica, as in the run itself.
-    with descriptions.LOCK, distribute_lib.ReplicaContext(model.distribute_strategy, 0):
+    in_replica = distribute_lib.ReplicaContext(model.distribute_strategy, 0)
+    with descriptions.LOCK, descriptions.of_one_replica(), in_replica:
         return of_function(execution.step, execution.element_spec)
 
 

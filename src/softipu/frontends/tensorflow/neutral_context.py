@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from softipu.graph import Builder, Phase, Role
-from softipu.graph.orders import Order, Placed, is_view
+from softipu.graph.orders import Looks
 
 from .neutral_hlo import Instruction, Module, Shape
 from .neutral_units import Unit, forward_name, is_gradient
@@ -65,13 +65,7 @@ class Translation:
         self.unknown: dict[str, int] = {}
         #: Masks of dropouts, which the backward pass draws again.
         self.masks: dict[str, Spec] = {}
-        #: The tensor whose memory a look at it shows.
-        self.looks_at: dict[str, str] = {}
-        #: Looks that show the last two dimensions in the other order than memory has them.
-        self.turned: set[str] = set()
-        #: What a permuted look shows, and in which order of its dimensions.
-        self.orders: dict[str, tuple[str, Order]] = {}
-        self._placed = Placed()
+        self.looks = Looks(self.build)
         self._unit = Unit([])
         self._stages: dict[str, int] = {}
         self._constants: dict[tuple[str, Spec], str] = {}
@@ -187,43 +181,23 @@ class Translation:
 
     def _only_looks(self, names: list[str]) -> bool:
         """Whether these show inputs of the program, which come to whichever stage wants them."""
-        roots = [self.looks_at.get(name, name) for name in names]
+        roots = [self.looks.root(name) for name in names]
         return all(self.build.tensors[root].role is Role.INPUT for root in roots)
 
     def look(self, name: str, shape: Sequence[int], kind: str = "view") -> str:
         """The tensor in another shape, or itself where it has that shape already."""
-        if self.shape(name) == tuple(shape):
-            return name
-        (made,) = self.op(kind, [name], [(tuple(shape), self.dtype(name))])
-        self.looks_at[made] = self.looks_at.get(name, name)
-        if name in self.turned and self.shape(name)[-2:] == tuple(shape)[-2:]:
-            self.turned.add(made)
-        return made
+        return self.looks.view(self.op, name, shape, kind)
 
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
         """The tensor in another shape, which may need its data in the order that it shows."""
-        if name in self.orders and self.shape(name) != tuple(shape):
+        if name in self.looks.orders and self.shape(name) != tuple(shape):
             placed = self.in_order(name, range(len(self.shape(name))), shape)
             name = placed or name
         return self.look(name, shape)
 
-    def in_order(self, name: str, axes: Iterable[int], shape: Sequence[int]) -> str | None:
+    def in_order(self, name: str, axes: Sequence[int], shape: Sequence[int]) -> str | None:
         """The tensor with its axes in this order, in memory; None where a look at it would do."""
-        root, seen = self.orders.get(name, (name, tuple(range(len(self.shape(name))))))
-        order = tuple(seen[axis] for axis in axes)
-        sizes = self.shape(root)
-        if is_view(sizes, order, shape):
-            return None
-        spec = (tuple(sizes[axis] for axis in order), self.dtype(name))
-        made, turned = self._placed.get(
-            root, order, self.phase, lambda: self.op("transpose", [root], [spec], order=order)[0]
-        )
-        if not turned:
-            return made
-        (look,) = self.op("view", [made], [spec])
-        self.looks_at[look] = made
-        self.turned.add(look)
-        return look
+        return self.looks.in_order(self.op, self.phase, name, axes, shape)
 
     def arithmetic(self, function: str, inputs: Sequence[str], spec: Spec) -> str:
         key = (function, tuple(inputs), self.phase)
@@ -232,8 +206,7 @@ class Translation:
         (made,) = self.op("elementwise", inputs, [spec], function=function)
         if spec[0] == ():
             self._scalars[key] = made
-        if inputs and inputs[0] in self.turned and self.shape(inputs[0]) == spec[0]:
-            self.turned.add(made)
+        self.looks.lies_as(made, inputs)
         return made
 
     def reduced(self, function: str, name: str, spec: Spec, axes: Sequence[int]) -> str:

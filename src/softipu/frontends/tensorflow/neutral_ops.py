@@ -77,21 +77,7 @@ def _transpose(t: Translation, i: Instruction) -> Value:
     if isinstance(value, Repeated):
         return Repeated(value.source, spec)
     name = t.read(i.operands[0])
-    order, sizes = i.numbers("dimensions"), t.shape(name)
-    moved = [axis for axis in order if sizes[axis] != 1]
-    if moved == sorted(moved):
-        return t.look(name, spec[0])
-    root, before = t.orders.get(name, (name, tuple(range(len(order)))))
-    after = tuple(before[axis] for axis in order)
-    kept = [axis for axis in after if t.shape(root)[axis] != 1]
-    if kept == sorted(kept):
-        return t.look(root, spec[0])  # turned back again
-    (made,) = t.op("view", [name], [(spec[0], t.dtype(name))])
-    t.looks_at[made] = t.looks_at.get(name, name)
-    t.orders[made] = (root, after)
-    if (name in t.turned) != (order[-1] != len(order) - 1):
-        t.turned.add(made)
-    return made
+    return t.looks.permuted(t.op, name, i.numbers("dimensions"), spec[0])
 
 
 def _slice(t: Translation, i: Instruction) -> Value:

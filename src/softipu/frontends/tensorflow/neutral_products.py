@@ -40,15 +40,15 @@ def _operand(
     """An operand as [groups, rows, columns], and whether it lies the other way round in memory.
 
     A weight lies as the forward pass wants it, so the backward pass reads it the other way."""
-    root = t.build.tensors[t.looks_at.get(name, name)]
+    root = t.build.tensors[t.looks.root(name)]
     if root.role in (Role.WEIGHT, Role.CONSTANT):
         return t.look(name, shape), backward
     placed = t.in_order(name, [axis for part in axes for axis in part], shape)
     if placed is not None:
-        return t.look(placed, shape), placed in t.turned
+        return t.look(placed, shape), placed in t.looks.turned
     _, first, second = axes
     swapped = bool(first) and bool(second) and first[-1] > second[-1]
-    return t.look(name, shape), (name in t.turned) != swapped
+    return t.look(name, shape), (name in t.looks.turned) != swapped
 
 
 def convolution(t: Translation, i: Instruction) -> Value:

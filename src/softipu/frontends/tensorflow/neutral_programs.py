@@ -38,7 +38,7 @@ def of_execution(model: Any, execution: Any) -> tuple[Graph, Settings]:
     flat = tf.nest.flatten(execution.element_spec)
     stages = _stages_of(model)
     accumulation = execution._micro_steps if mode == "train" else 1
-    steps = max(1, int(model._steps_per_execution) // accumulation)
+    steps = max(1, int(model._steps_per_execution.numpy()) // accumulation)
     mapping = _mapping(model, stages)
     training = mode == "train"
     schedule = Schedule(

@@ -14,7 +14,7 @@ from tensorflow.python.distribute import device_util, distribute_lib, distribute
 from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import ops
 
-from softipu.frontends.tensorflow import between_instances, replicas, system
+from softipu.frontends.tensorflow import between_instances, descriptions, replicas, system
 from softipu.instances import environment
 
 from .. import ipu_strategy
@@ -145,6 +145,8 @@ class PopDistExtendedV1(ipu_strategy.IPUExtendedV1):
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         if isinstance(value, values.DistributedValues):
             (value,) = value.values
+        if descriptions.is_of_one_replica():
+            return value
         if not self._on_ipu():
             return host_collective_ops.allreduce(value, reduce_op)
         if not self._add_ipu_cross_replica_reductions:
