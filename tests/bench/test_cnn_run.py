@@ -23,7 +23,10 @@ from cnn_support import (
     printed,
 )
 
+import poptorch
+import softipu
 from softipu.bench.figures import Call, Result, lines, summary
+from softipu.bench.harness import inference_executor
 from softipu.bench.options import Options
 
 pytestmark = pytest.mark.usefixtures("one_way")
@@ -74,6 +77,37 @@ def test_a_terminal_shows_a_progress_bar() -> None:
     assert re.search(rb"2/2 \[.*call.*imgs/sec", shown)
     assert "imgs/sec" not in out
     assert THROUGHPUT.search(out)
+
+
+def test_a_modelled_ipu_stands_beside_the_host_and_says_what_an_estimate_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [*SMALL, "--iterations", "1", "--device-iterations", "2"]
+    options = Options(model="resnet18", precision="32.32", data="generated", device_iterations=2)
+    executor, batch = inference_executor(options)
+    expected = softipu.estimate(executor, batch)
+    modelled = figures(capsys, *words)["modelled"]
+    assert modelled["chip"] == expected.settings.chip
+    assert modelled["throughput"] == pytest.approx(expected.throughput)
+    assert modelled["latency"] == pytest.approx(expected.latency_seconds * 1e3)
+    assert modelled["fits"]
+    text = printed(capsys, *words)
+    assert f"not measured: {expected.throughput:.6g} samples/sec" in text
+    # Scripts that search for the host's figures find only those.
+    assert len(re.findall(r"throughput: *(.*?) samples\/sec", text)) == 1
+    assert len(re.findall(r"latency avg: *(.*?) ms", text)) == 1
+
+
+def test_a_model_that_can_not_be_estimated_is_measured_all_the_same(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_executor: poptorch.PoplarExecutor) -> softipu.Estimate:
+        raise poptorch.Error("no shapes")
+
+    monkeypatch.setattr(poptorch.PoplarExecutor, "_estimate", refused)
+    text = printed(capsys, *SMALL, "--iterations", "1")
+    assert THROUGHPUT.search(text)
+    assert "\tmodelled IPU: no figures: no shapes" in text
 
 
 def test_figures_fit_together(capsys: pytest.CaptureFixture[str]) -> None:

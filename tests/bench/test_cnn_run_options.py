@@ -96,7 +96,7 @@ def test_a_second_run_takes_the_model_from_the_cache(
     assert captured == [1]
 
 
-def test_profile_is_a_trace_of_pytorchs_profiler(
+def test_profile_is_a_trace_of_pytorchs_profiler_and_a_report_on_the_modelled_ipu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = {"autoReport.directory": str(tmp_path / "report")}
@@ -106,6 +106,9 @@ def test_profile_is_a_trace_of_pytorchs_profiler(
     assert str(file) in text
     events = json.loads(file.read_text())["traceEvents"]
     assert any("conv" in str(event.get("name")) for event in events)
+    page = tmp_path / "report" / "resnet18_bs1_report" / "report.html"
+    assert str(page) in text
+    assert page.stat().st_size > 10_000
 
 
 def test_our_own_variable_says_where_profiles_go_first(

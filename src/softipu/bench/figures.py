@@ -1,7 +1,7 @@
 """What a run of the harness found, as data, as lines and as JSON.
 
-The figures are the host's: how fast this machine computes what an IPU would. They stand under
-`host`, so that those of a modelled IPU can stand beside them.
+Two kinds stand beside each other and are never mixed: `host`, how fast this machine computed what
+an IPU would, and `modelled`, what the machine model says of a real IPU.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from softipu.machine import Estimate
 
 from .options import Options
 
@@ -63,10 +65,34 @@ class HostFigures:
 
 
 @dataclass(frozen=True)
+class ModelledFigures:
+    """What a real IPU would do, by the machine model: nothing here was measured.
+
+    `tile_memory` is the share that the fullest tile needs of what it has."""
+
+    chip: str
+    throughput: float
+    latency: float
+    fits: bool
+    tile_memory: float
+
+    @classmethod
+    def of(cls, found: Estimate) -> ModelledFigures:
+        fullest = max(memory.used / memory.capacity for memory in found.memory)
+        return cls(
+            found.settings.chip, found.throughput, found.latency_seconds * 1e3, found.fits, fullest
+        )
+
+
+@dataclass(frozen=True)
 class Result:
+    """`no_model` says why there are no modelled figures, if there are none."""
+
     options: Options
     data_type: str
     host: HostFigures
+    modelled: ModelledFigures | None = None
+    no_model: str = ""
 
 
 def summary(
@@ -126,10 +152,23 @@ def lines(result: Result) -> list[str]:
         )
     if not host.settled:
         found.append("\tNOTE: some calls tried slower ways to compute; --settle waits for that.")
-    return found
+    return [*found, _modelled_line(result)]
+
+
+def _modelled_line(result: Result) -> str:
+    """One line that no search for the host's `throughput:` and `latency avg:` finds."""
+    found = result.modelled
+    if found is None:
+        return f"\tmodelled IPU: no figures: {result.no_model}"
+    room = "fits" if found.fits else "does NOT fit"
+    return (
+        f"\tmodelled IPU ({found.chip}), not measured: {found.throughput:.6g} samples/sec, latency "
+        f"{found.latency:.6g} ms, {room} (fullest tile: {found.tile_memory:.0%} of its memory)"
+    )
 
 
 def as_json(result: Result) -> dict[str, Any]:
+    found = result.modelled
     return {
         "model": result.options.model,
         "num_ipus": result.options.ipus,
@@ -137,4 +176,6 @@ def as_json(result: Result) -> dict[str, Any]:
         "options": dataclasses.asdict(result.options),
         "units": {"throughput": "samples/sec", "latency": "ms"},
         "host": dataclasses.asdict(result.host),
+        "modelled": None if found is None else dataclasses.asdict(found),
+        **({"no_model": result.no_model} if found is None else {}),
     }

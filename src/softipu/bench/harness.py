@@ -14,10 +14,11 @@ import torch
 
 import poptorch
 
+from .. import report
 from .. import settings as environment
 from ..errors import OutputFailed, UnfitBenchOption
 from .data import batch_of_noise, loader
-from .figures import Call, Result, summary
+from .figures import Call, ModelledFigures, Result, summary
 from .models import build_model
 from .options import Options, checked
 
@@ -87,8 +88,18 @@ def measure(options: Options, progress: Callable[[Call], None] = lambda _call: N
             calls.append(Call(len(batch), seconds, executor._measured_latency()))
             progress(calls[-1])
         found = settled(executor)
+        modelled, no_model = _modelled(executor)
     host = summary(calls, options, environment.get("SOFTIPU_BACKEND"), compile_seconds)
-    return Result(options, str(output.dtype), replace(host, settled=found))
+    host = replace(host, settled=found)
+    return Result(options, str(output.dtype), host, modelled, no_model)
+
+
+def _modelled(executor: poptorch.PoplarExecutor) -> tuple[ModelledFigures | None, str]:
+    """Figures of a real IPU, or why there are none: what was measured is worth telling anyway."""
+    try:
+        return ModelledFigures.of(executor._estimate()), ""
+    except poptorch.Error as error:
+        return None, error.message
 
 
 def settle(executor: poptorch.PoplarExecutor, batch: torch.Tensor, limit: float) -> None:
@@ -105,8 +116,9 @@ def settled(executor: poptorch.PoplarExecutor) -> bool:
     return runner is not None and runner.tuner.settled
 
 
-def trace(options: Options, folder: Path) -> Path:
-    """The file with a PyTorch profiler trace of one call, after the calls that don't count."""
+def profile(options: Options, folder: Path) -> tuple[Path, Path]:
+    """Two files: a PyTorch profiler trace of one call here, after the calls that don't count, and
+    the page of the report on a real IPU."""
     settings = poptorch_options(options)
     batch = next(iter(loader(options, settings)))
     with _attached(options, settings) as executor:
@@ -114,14 +126,16 @@ def trace(options: Options, folder: Path) -> Path:
             executor(batch)
         with torch.profiler.profile() as profiler:
             executor(batch)
-    file = folder / f"{options.model}_bs{options.micro_batch_size}_trace.json"
+        estimate = executor._estimate()
+    name = f"{options.model}_bs{options.micro_batch_size}"
+    file = folder / f"{name}_trace.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file.touch()
     except OSError as error:
         raise OutputFailed(f"The trace can't be written to {file}: {error.strerror}.") from error
     profiler.export_chrome_trace(str(file))
-    return file
+    return file, report.write(estimate, folder / f"{name}_report")[report.PAGE]
 
 
 def _executor(options: Options, settings: poptorch.Options) -> poptorch.PoplarExecutor:

@@ -129,7 +129,7 @@ class Options:
     compile_only: bool = _option(False, "compile, for IPUs that needn't be there, and stop")
     offline_target_ipu_version: int = _option(2, "with --compile-only: IPU generation", least=1)
     profile: bool = _option(
-        False, "write a PyTorch profiler trace of the first call that counts, and stop"
+        False, "write a PyTorch profiler trace of a call and a report on the modelled IPU, and stop"
     )
 
     @property

@@ -18,8 +18,9 @@ from . import configs
 from .options import FIELDS, Options, check_model, checked, nearest, spelling
 
 EPILOG = """\
-Throughput and latency are this host's, of which docs/measuring.md says more. A configuration sets
-options; those on the command line win, and --no-X takes back a flag X."""
+Throughput and latency are this host's; one line has those of a modelled IPU, and docs/measuring.md
+says what they mean. A configuration sets options; those on the command line win, and --no-X takes
+back a flag X."""
 
 
 def parser(prog: str = "softipu bench run") -> cli.Parser:
@@ -152,7 +153,8 @@ def _work(options: Options, as_json: bool) -> int:
         seconds = harness.compile_only(options)
         print(f"Graph compilation complete in {seconds:.1f} s, --compile-only was set: exiting.")
     elif options.profile:
-        print(f"Profile written to {harness.trace(options, _profile_folder())}")
+        trace, page = harness.profile(options, _profile_folder())
+        print(f"Profile written to {trace}\nReport on the modelled IPU written to {page}")
     else:
         with progress.shown(options.iterations, notes) as advance:
             result = harness.measure(options, advance)
