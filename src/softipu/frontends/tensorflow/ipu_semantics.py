@@ -19,7 +19,7 @@ from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import gen_math_ops, gen_nn_ops
 
-from . import replicas, system
+from . import layouts, replicas, system
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -38,9 +38,14 @@ def install() -> None:
         (gen_nn_ops, "avg_pool", _pool_of_halves),
         (gen_nn_ops, "avg_pool3d", _pool_of_halves),
         (gen_nn_ops, "conv2d", _convolution_of_halves),
+        (gen_nn_ops, "conv2d_backprop_input", _as_it_is),
+        (gen_nn_ops, "conv3d", _as_it_is),
+        (gen_nn_ops, "conv3d_backprop_input_v2", _as_it_is),
+        (gen_nn_ops, "depthwise_conv2d_native", _as_it_is),
         (gen_nn_ops, "fused_batch_norm_grad_v2", _batch_norm_gradient),
         (gen_nn_ops, "fused_batch_norm_v3", _batch_norm),
         (gen_nn_ops, "max_pool", _pool_of_halves),
+        (gen_nn_ops, "max_pool3d", _as_it_is),
         (gen_nn_ops, "sparse_softmax_cross_entropy_with_logits", _with_any_label),
     ):
         stock = getattr(module, name)
@@ -59,7 +64,7 @@ def _switched(stock: Callable[..., Any], on_device: Callable[..., Any]) -> Calla
             return stock(*args, **kwargs)
         bound = parameters.bind(*args, **kwargs)
         bound.apply_defaults()
-        return on_device(stock, **bound.arguments)
+        return on_device(layouts.on_any_cpu(stock), **bound.arguments)
 
     function._softipu_stock = stock  # type: ignore[attr-defined]
     return function
@@ -77,10 +82,14 @@ def _convolution_of_halves(stock: Callable[..., Any], input: Any, filter: Any, *
     """Products are added up in single precision, which a CPU does many times faster as well."""
     value = tf.convert_to_tensor(input)
     if value.dtype not in _HALVES:
-        return stock(value, filter, **rest)
-    return tf.cast(
-        stock(tf.cast(value, tf.float32), tf.cast(filter, tf.float32), **rest), value.dtype
-    )
+        return stock(input=value, filter=filter, **rest)
+    single = {"input": tf.cast(value, tf.float32), "filter": tf.cast(filter, tf.float32)}
+    return tf.cast(stock(**single, **rest), value.dtype)
+
+
+def _as_it_is(stock: Callable[..., Any], **arguments: Any) -> Any:
+    """Only the CPU's kernels are fewer; see layouts."""
+    return stock(**arguments)
 
 
 def _with_any_label(stock: Callable[..., Any], features: Any, labels: Any, name: Any) -> Any:
@@ -98,21 +107,13 @@ def _nan(dtype: tf.DType) -> tf.Tensor:
 
 
 def _pool_of_halves(stock: Callable[..., Any], **arguments: Any) -> Any:
-    """The CPU has few pools of halves: they are computed in single precision, channels last."""
+    """The CPU has few pools of halves: they are computed in single precision."""
     data = next(name for name in ("input", "value") if name in arguments)
     value = tf.convert_to_tensor(arguments[data])
     if value.dtype not in _HALVES:
         return stock(**arguments)
     kind, single = value.dtype, tf.cast(value, tf.float32)
-    if arguments["data_format"] not in ("NCHW", "NCDHW"):
-        return tf.cast(stock(**{**arguments, data: single}), kind)
-    rank = value.shape.rank
-    to_last, back = [0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)]
-    for name in ("ksize", "strides"):
-        arguments[name] = [arguments[name][axis] for axis in to_last]
-    arguments["data_format"] = "NHWC" if rank == 4 else "NDHWC"
-    result = stock(**{**arguments, data: tf.transpose(single, to_last)})
-    return tf.cast(tf.transpose(result, back), kind)
+    return tf.cast(stock(**{**arguments, data: single}), kind)
 
 
 def _batch_norm(stock: Callable[..., Any], x: Any, **arguments: Any) -> Any:
