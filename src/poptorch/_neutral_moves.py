@@ -14,7 +14,8 @@ from torch.fx import Node
 
 from softipu.graph import Phase
 
-from ._neutral_context import Empty, Handler, Translation, operator_name
+from ._capture.norms import STRIDED
+from ._neutral_context import Empty, Handler, Translation, operator_name, path_of
 
 
 def same(t: Translation, node: Node) -> Sequence[str]:
@@ -69,6 +70,8 @@ def _order(t: Translation, node: Node, rank: int) -> tuple[int, ...]:
 def clone(t: Translation, node: Node) -> Sequence[str]:
     """A copy; of a permuted look it is where the data are put in that order."""
     name, spec = t.read(_first(node), node), t.spec(node)
+    if path_of(node).endswith(STRIDED):
+        return [t.viewed(node, name, spec[0])]
     if name in t.looks.orders:
         root, order = t.looks.orders[name]
         return t.emit(node, "transpose", [root], [spec], order=order)

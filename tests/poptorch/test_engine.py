@@ -313,8 +313,7 @@ def test_one_long_step_is_enough_of_a_variant_far_too_slow(
     names = {"frozen coalesced 2": "frozen", "compiled 1": ""}
     tuner._ideas = [tuning._Idea(name, 0.0, lambda: None, names[name]) for name in names]
     tuner._best.samples = [fast]
-    tuner._rival = tuning._Measured(tuner._best.variant, warm=1, samples=[slow])
-    tuner._family = "frozen"
+    tuner._rival = tuning._Measured(tuner._best.variant, "frozen", warm=1, samples=[slow])
     tuner._next()
     assert (tuner._rival is None) == decided
     assert [idea.name for idea in tuner._ideas] == (["compiled 1"] if decided else list(names))

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .._context import Capture
 from .._errors import createPoptorchError
 from .._ops_ctc_loss import ctc_loss
+from .norms import STRIDED, strided_group_norm
 
 LOSSES = frozenset(
     {
@@ -231,8 +232,11 @@ def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 class ForwardRules(TorchFunctionMode):
     """Applies the rules to each torch function that `forward` calls."""
 
-    def __init__(self, capture: Capture, stamper: Stamper, device: torch.device) -> None:
+    def __init__(
+        self, capture: Capture, stamper: Stamper, device: torch.device, strided_groups: bool = False
+    ) -> None:
         super().__init__()
+        self._strided_groups = strided_groups
         self._device = device
         self._capture = capture
         self._stamper = stamper
@@ -265,6 +269,25 @@ class ForwardRules(TorchFunctionMode):
         if self._device.type != "cpu":
             args = tuple(_moved(self._device, value) for value in args)
             kwargs = {key: _moved(self._device, value) for key, value in kwargs.items()}
+        if name == "group_norm" and self._strided_groups:
+            return self._with_strided_groups(*args, **kwargs)
+        return self._recorded(func, args, kwargs)
+
+    def _with_strided_groups(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._stamper.stamp()
+        self._capture.scopes.append(STRIDED)
+        try:
+            # Which library computes it, torch's last argument, decides nothing here.
+            result: torch.Tensor = self._recorded(strided_group_norm, args[:5], kwargs)
+            return result
+        finally:
+            self._capture.scopes.pop()
+
+    def _recorded(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call whose nodes are told where they belong, as are those of its gradient."""
+        name = getattr(func, "__name__", "")
         self._stamper.stamp()
         result = self._call(func, args, kwargs)
         if name in LOSSES and isinstance(result, torch.Tensor):

@@ -127,7 +127,8 @@ def _run(
     assert mode is not None
     tracer = mode.tracer
     stamper = Stamper(tracer.graph, state)
-    rules = ForwardRules(state, stamper, source.device)
+    strided = source.options._Popart.options.get("groupNormStridedChannelGrouping")
+    rules = ForwardRules(state, stamper, source.device, bool(strided))
     strategy = source.options._execution_strategy
     args, kwargs = rebuild((source.args, source.kwargs), iter(state.inputs))
     with contextlib.ExitStack() as stack:
