@@ -107,7 +107,16 @@ say "The front ends"
 extras=,${EXTRAS:-torch,tensorflow,paddle},
 case $extras in *,torch,*) inside "$container" -- python -c 'import poptorch' ;; esac
 case $extras in *,tensorflow,*) inside "$container" -- python -c 'from tensorflow.python import ipu' ;; esac
-case $extras in *,paddle,*) inside "$container" -- python -c 'import paddle; paddle.static.IpuStrategy()' ;; esac
+case $extras in *,paddle,*)
+    inside "$container" -- python -c 'import paddle; paddle.static.IpuStrategy()'
+    # Through the device plugin: no CUSTOM_DEVICE_ROOT, no compiler in the image.
+    inside "$container" -- python -c '
+import paddle
+paddle.set_device("ipu")
+total = (paddle.ones([2, 3]) @ paddle.ones([3, 4])).sum()
+print("on", total.place, "the sum is", float(total))
+assert "ipu" in paddle.device.get_all_custom_device_type() and float(total) == 24' ;;
+esac
 
 say "install_rdma.sh"
 inside "$container" -- bash /usr/local/share/softipu/installers/install_rdma.sh
