@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from softipu import arch, devices
 from softipu.errors import SoftIPUError
-from softipu.estimating.modelled import Modelled, is_large
+from softipu.estimating.modelled import Modelled, chip_here, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
 
@@ -22,7 +21,7 @@ from ._logging import logger
 
 def modelled(program: Any, options: Any, name: str) -> Modelled:
     """The estimate of a compiled model, still to be made."""
-    chip = _chip_here()
+    chip = chip_here()
 
     def describe() -> tuple[Graph, Settings]:
         from ._neutral import neutral_graph
@@ -65,8 +64,3 @@ def _made(node: Any) -> int:
 
 def _bytes(shape: Any, dtype: torch.dtype) -> int:
     return int(math.prod(shape)) * min(dtype.itemsize, 4)
-
-
-def _chip_here() -> str:
-    """The chip of the system that programs find."""
-    return arch.system(devices.active_partition().system).chip.name

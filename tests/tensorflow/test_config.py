@@ -68,7 +68,7 @@ class TestTree:
         assert all(config.get_attribute_metadata(path).is_category for path in CATEGORIES)
 
     def test_every_option_says_whether_it_is_honoured(self) -> None:
-        assert {option.support.split(":")[0] for option in OPTIONS} == {"honoured", "ignored"}
+        assert {option.support.split(":")[0] for option in OPTIONS} == {"honoured", "modelled", "ignored"}
 
     def test_an_unknown_name_raises_and_suggests_the_right_one(self) -> None:
         config = ipu.config.IPUConfig()
@@ -179,11 +179,11 @@ class TestConfiguring:
         for count in (1, 2):
             config = ipu.config.IPUConfig()
             config.auto_select_ipus = count
-            config.io_tiles.num_io_tiles = 32
+            config.norms.use_stable_statistics = True
             config.configure_ipu_system()
         named = [text for text in warnings if "has no effect" in text]
         assert len(named) == 1
-        assert "IPUConfig.io_tiles.num_io_tiles" in named[0]
+        assert "IPUConfig.norms.use_stable_statistics" in named[0]
 
     def test_a_plain_configuration_warns_of_nothing(self, warnings: list[str]) -> None:
         configured(auto_select_ipus=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,8 +11,10 @@ from tensorflow import keras
 from tensorflow.python import ipu
 
 import softipu
+from softipu import devices
 from softipu.errors import ModelNotRun, OptionsContradict
 from softipu.frontends.tensorflow import neutral_programs
+from softipu.frontends.tensorflow.ipu_options import OPTIONS
 from softipu.graph import KINDS, Phase, Role
 from softipu.machine import estimate
 
@@ -240,3 +244,39 @@ def test_a_condition_costs_its_dearer_branch(ipus):
     (branch,) = [op for op in graph.ops if op.kind == "branch"]
     assert len(branch.bodies) == 2
     assert estimate(graph, settings).cycles.total > 0
+
+
+MODELLED = {
+    "allow_recompute": True,
+    "convolutions__poplar_options": {"partialsType": "half"},
+    "io_tiles__num_io_tiles": 64,
+    "matmuls__poplar_options": {"availableMemoryProportion": "0.1"},
+    "optimizations__prefetch_data_streams": False,
+}
+
+
+def test_every_option_that_is_said_to_be_modelled_is_read(ipus):
+    """But for the version of the IPU model, which has a test of its own."""
+    said = {o.path.replace(".", "__") for o in OPTIONS if o.support.startswith("modelled")}
+    assert said == {*MODELLED, "ipu_model__version"}
+    ipus()
+    plain = neutral_programs.settings_of(), neutral_programs._recomputed(2)
+    for path, value in MODELLED.items():
+        ipus(**{path: value})
+        assert (neutral_programs.settings_of(), neutral_programs._recomputed(2)) != plain, path
+
+
+def test_the_chip_is_that_of_the_ipus_there_are(ipus, monkeypatch):
+    ipus()
+    assert neutral_programs.chip() == "bow"
+    other = replace(devices.active_partition(), system="pod16")
+    monkeypatch.setattr(devices, "active_partition", lambda: other)
+    assert neutral_programs.chip() == "mk2"
+
+
+def test_the_ipu_model_has_the_version_that_it_is_given(ipus, monkeypatch):
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_ipu_model")
+    ipus()
+    assert neutral_programs.chip() == "mk2"
+    ipus(ipu_model__version="ipu1")
+    assert neutral_programs.chip() == "mk1"

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from softipu import arch, settings
+from softipu import arch, devices, settings
 from softipu.errors import EstimateFailed, OutOfMemory, SoftIPUError
 from softipu.graph import Graph
 from softipu.machine import Estimate, Settings
@@ -160,6 +160,11 @@ class Modelled:
                 "and there is no report of it: %s The program runs nevertheless.",
                 self.name, problem,
             )  # fmt: skip
+
+
+def chip_here() -> str:
+    """The chip of the IPUs that programs find."""
+    return arch.system(devices.active_partition().system).chip.name
 
 
 def is_large(most_bytes: int, ipus: int, chip: str) -> bool:

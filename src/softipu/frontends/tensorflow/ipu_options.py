@@ -12,6 +12,10 @@ from enum import Enum
 from typing import Any
 
 HONOURED = "honoured"
+_MODELLED = "modelled: counts in estimates and reports; results do not depend on it"
+_MODELLED_OPTIONS = (
+    "modelled: availableMemoryProportion and partialsType count in estimates and reports"
+)
 _NO_COMPILER = "ignored: no Poplar program is compiled"
 _NO_MEMORY_LIMIT = "ignored: memory on tiles is not managed"
 _NO_TILES = "ignored: work is not placed on tiles"
@@ -86,7 +90,7 @@ class Option:
     path: str
     default: Any
     meaning: str
-    #: HONOURED, or "ignored: why".
+    #: What begins with "honoured", "modelled" or "ignored: why".
     support: str
     #: Dotted path in IpuOptions; "!" before it: the field holds the opposite; "": set by hand.
     field: str
@@ -100,7 +104,7 @@ class Option:
 
     @property
     def ignored(self) -> bool:
-        return not self.support.startswith(HONOURED)
+        return self.support.startswith("ignored")
 
     def to_json(self) -> dict[str, str]:
         """The row as documentation shows it."""
@@ -149,8 +153,7 @@ _MOVED = (
 OPTIONS = (
     Option("allow_recompute", False,
            "Recompute activations in the backward pass instead of keeping them.",
-           "ignored: results are the same; memory on IPUs is not managed",
-           "speed_size_config.allow_recompute"),
+           _MODELLED, "speed_size_config.allow_recompute"),
     Option("selection_order", SelectionOrder.AUTO,
            "The order in which IPUs are mapped to shards.",
            _NO_EXCHANGE, "selection_order"),
@@ -159,7 +162,9 @@ OPTIONS = (
            "ignored: there are no Poplar executables", "serialization_folder"),
     Option("compilation_poplar_options", {},
            "Options of Poplar's engine, texts by name.",
-           _NO_COMPILER, "compilation_options"),
+           "honoured: autoReport.all and autoReport.directory ask for a report; the others would "
+           "tell Poplar's compiler and engine how to work, and are ignored",
+           "compilation_options"),
     Option("gcl_poplar_options", {},
            "Options of the collective communication library, texts by name.",
            _NO_EXCHANGE, "gcl_options"),
@@ -173,7 +178,7 @@ OPTIONS = (
            HONOURED, "", _IPUS),
 
     Option("convolutions.poplar_options", {}, "PopLibs' options of convolutions, texts by name.",
-           _NO_COMPILER, "convolution_options"),
+           _MODELLED_OPTIONS, "convolution_options"),
 
     Option("device_connection.type", DeviceConnectionType.ALWAYS, "When IPUs are attached.",
            HONOURED, "device_connection_type"),
@@ -221,7 +226,7 @@ OPTIONS = (
            HONOURED, ""),
 
     Option("io_tiles.num_io_tiles", 0, "How many tiles are for input and output only.",
-           _NO_TILES, "num_io_tiles"),
+           _MODELLED, "num_io_tiles"),
     Option("io_tiles.place_ops_on_io_tiles", False, "Place input and output operations there.",
            _NO_TILES, "place_ops_on_io_tiles"),
     Option("io_tiles.available_memory_proportion", 0.9,
@@ -234,14 +239,15 @@ OPTIONS = (
            _NO_TILES, "ipu_model_config.tiles_per_ipu"),
     Option("ipu_model.version", "ipu2",
            'Specify the IPU version to be used by the IPU model: "ipu1" or "ipu2".',
-           "ignored: versions do not differ in results", "ipu_model_config.ipu_model_version"),
+           "modelled: the chip of estimates with --use_ipu_model",
+           "ipu_model_config.ipu_model_version"),
 
     Option("matmuls.clear_pass_type", False,
            "Do not tell PopLibs whether a multiplication is for inference or training.",
            _NO_COMPILER, "clear_matmul_pass_type"),
     Option("matmuls.poplar_options", {},
            "PopLibs' options of matrix multiplications, texts by name.",
-           _NO_COMPILER, "matmul_options"),
+           _MODELLED_OPTIONS, "matmul_options"),
 
     Option("norms.use_stable_statistics", False,
            "Subtract the mean before computing the variance: slower, more exact.",
@@ -258,7 +264,8 @@ OPTIONS = (
            _NO_COMPILER, "algebraic_simplifier_config.enable_dot_strength"),
     Option("optimizations.prefetch_data_streams", True,
            "Fetch the next data while the IPU computes.",
-           "ignored: infeeds always prefetch", "prefetch_data_streams"),
+           "modelled: estimates and reports count it; infeeds here always prefetch",
+           "prefetch_data_streams"),
     Option("optimizations.combine_embedding_lookups", False,
            "Fuse look-ups in the same table.", _NO_COMPILER, "enable_multi_slice_combiner"),
     Option("optimizations.combine_matmuls", False,

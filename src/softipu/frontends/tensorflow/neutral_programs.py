@@ -8,9 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from softipu import arch
-from softipu import settings as environment
 from softipu.errors import ModelNotRun
+from softipu.estimating.modelled import chip_here
 from softipu.graph import Graph, Schedule
 from softipu.machine.settings import Partials, PipelineSchedule, Settings
 
@@ -236,10 +235,12 @@ def settings_of(
 
 
 def chip() -> str:
-    """The chip that the configuration names, or that of the system."""
+    """The chip that the configuration names, or that of the IPUs there are."""
     config = system.config()
-    here = arch.system(environment.get("SOFTIPU_SYSTEM")).chip.name
-    return here if config is None else _CHIPS.get(config.device_connection.version, here)
+    if config is None:
+        return chip_here()
+    version = (config.ipu_model if system.uses_model() else config.device_connection).version
+    return _CHIPS.get(version) or chip_here()
 
 
 def _partials(options: Mapping[str, str]) -> Partials:
