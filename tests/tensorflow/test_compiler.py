@@ -230,6 +230,18 @@ def test_a_session_stops_at_what_is_no_number_if_told_to(trap):
             assert session.run(result) == [np.inf, 1]
 
 
+def test_invalid_operations_are_not_infinities():
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.floating_point_behaviour.inv = True
+    config.configure_ipu_system()
+    infinite, invalid = (compiled(lambda x: x / 0, [tf.constant(value)]) for value in (1.0, 0.0))
+    with v1.Session() as session:
+        assert session.run(infinite) == [np.inf]
+        with pytest.raises(tf.errors.InternalError, match="Tiles in excepted state"):
+            session.run(invalid)
+
+
 def test_what_is_placed_on_an_ipu_leases_it_compiled_or_not():
     with on_ipu("/device:IPU:0"):
         total = tf.constant(1.0) + 1

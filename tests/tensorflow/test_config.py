@@ -68,7 +68,11 @@ class TestTree:
         assert all(config.get_attribute_metadata(path).is_category for path in CATEGORIES)
 
     def test_every_option_says_whether_it_is_honoured(self) -> None:
-        assert {option.support.split(":")[0] for option in OPTIONS} == {"honoured", "modelled", "ignored"}
+        assert {option.support.split(":")[0] for option in OPTIONS} == {
+            "honoured",
+            "modelled",
+            "ignored",
+        }
 
     def test_an_unknown_name_raises_and_suggests_the_right_one(self) -> None:
         config = ipu.config.IPUConfig()

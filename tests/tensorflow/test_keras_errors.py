@@ -7,8 +7,6 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from softipu.errors import FloatingPointTrap
-
 
 def model(**compile_options) -> keras.Model:
     network = keras.Sequential([keras.layers.Dense(2, input_shape=(3,))])
@@ -72,12 +70,15 @@ def test_a_generator_is_refused_with_the_way_out(ipus):
         model().fit(batches(), steps_per_epoch=1, verbose=0)
 
 
-def test_a_number_that_is_none_stops_a_run_that_asked_for_it(ipus):
+@pytest.mark.parametrize(("kind", "number"), [("inv", np.nan), ("oflo", 1e30)])
+def test_a_number_that_is_none_stops_a_run_that_asked_for_it(ipus, kind, number):
     x, y = data(4)
-    x[3] = np.inf
-    strategy = ipus(floating_point_behaviour__inv=True)
-    with strategy.scope(), pytest.raises(FloatingPointTrap, match="not a finite number"):
+    x[3] = number
+    strategy = ipus(**{f"floating_point_behaviour__{kind}": True})
+    stopped = pytest.raises(tf.errors.InternalError, match="Tiles in excepted state")
+    with strategy.scope(), stopped as caught:
         model().fit(x, y, batch_size=2, verbose=0)
+    assert "SIPU-3020" in str(caught.value)
     with ipus().scope():
         history = model().fit(x, y, batch_size=2, verbose=0)
     assert not np.isfinite(history.history["loss"][-1])

@@ -10,23 +10,51 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import errors_impl
 
 from softipu.errors import FloatingPointTrap
 
 from . import system
 
 
+class TilesExceptedError(errors_impl.InternalError, ArithmeticError):
+    """What programs catch when an IPU stops at a number: TensorFlow's own kind of error."""
+
+    def __init__(self, what: str) -> None:
+        errors_impl.InternalError.__init__(self, None, None, message(what))
+
+
+def message(what: str) -> str:
+    return str(FloatingPointTrap(f"Tiles in excepted state: {what}"))
+
+
 def enabled() -> bool:
     """Whether the configured system stops at invalid operations, divisions by 0 or overflow."""
+    return any(_asked())
+
+
+def _asked() -> tuple[bool, bool]:
+    """Whether to stop at NaN, which invalid operations give, and at infinity."""
     config = system.config()
     if config is None:
-        return False
+        return False, False
     behaviour = config.floating_point_behaviour
-    return bool(behaviour.inv or behaviour.div0 or behaviour.oflo)
+    return bool(behaviour.inv), bool(behaviour.div0 or behaviour.oflo)
+
+
+def is_fine(value: tf.Tensor) -> tf.Tensor:
+    """Whether a tensor has none of the numbers at which the configured system stops."""
+    at_nan, at_infinity = _asked()
+    wrong = tf.zeros_like(value, tf.bool)
+    if at_nan:
+        wrong |= tf.math.is_nan(value)
+    if at_infinity:
+        wrong |= tf.math.is_inf(value)
+    return tf.logical_not(tf.reduce_any(wrong))
 
 
 def check(results: Any, variables: Iterable[Any]) -> None:
-    """Raises for the first result or variable with a NaN or an infinity."""
+    """Raises for the first result or variable with a number at which to stop."""
     named = [
         (f"result {i}", value)
         for i, value in enumerate(tf.nest.flatten(results))
@@ -36,5 +64,5 @@ def check(results: Any, variables: Iterable[Any]) -> None:
     for name, value in named:
         if not value.dtype.is_floating:
             continue
-        if not bool(tf.reduce_all(tf.math.is_finite(value))):
-            raise FloatingPointTrap(f"{name} is not a finite number after the execution")
+        if not bool(is_fine(tf.convert_to_tensor(value))):
+            raise TilesExceptedError(f"{name} is not a finite number after the execution")

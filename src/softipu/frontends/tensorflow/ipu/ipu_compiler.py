@@ -14,7 +14,6 @@ from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.ops import variable_scope
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from softipu.errors import FloatingPointTrap
 from softipu.frontends.tensorflow import float_trap, modelled, replicas, sessions, system
 
 from . import _run
@@ -206,9 +205,9 @@ class _Compiled:
 def _trapped(values: list[tf.Tensor]) -> list[tf.Tensor]:
     """The values, or the error of hardware that was told to stop at what is no finite number."""
     numbers = [value for value in values if value.dtype.is_floating]
-    finite = [tf.reduce_all(tf.math.is_finite(value)) for value in numbers] or [True]
-    trap = FloatingPointTrap("Tiles in excepted state: a result is not a finite number")
-    checks = sessions.require(tf.reduce_all(finite), tf.errors.InternalError, str(trap))
+    fine = [float_trap.is_fine(value) for value in numbers] or [True]
+    told = float_trap.message("a result is not a finite number")
+    checks = sessions.require(tf.reduce_all(fine), tf.errors.InternalError, told)
     with tf.control_dependencies(checks):
         return [tf.identity(value) for value in values]
 
