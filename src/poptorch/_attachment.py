@@ -123,10 +123,10 @@ class Attachment:
             self._lease = None
         self._attached = False
 
-    def account(self, seconds: float, bytes_in: int, bytes_out: int) -> None:
+    def account(self, seconds: float, bytes_in: int, bytes_out: int, cycles: int = 0) -> None:
         """Counts a call in the telemetry that gc-monitor shows."""
         if self._lease is not None:
-            self._lease.telemetry.account(seconds, bytes_in, bytes_out)
+            self._lease.telemetry.account(seconds, bytes_in, bytes_out, cycles)
 
 
 def uses_model(options: Any) -> bool:

@@ -265,3 +265,20 @@ def test_a_program_that_ends_leaves_no_records_behind(
     assert ended.status == 0
     assert ids() == []
     assert not list((state / "ipus").glob("*.json"))
+
+
+def test_cycles_of_the_modelled_ipu_count_once_they_are_known() -> None:
+    options = quiet()
+    options.logCycleCount(True)
+    executor = infer(options)
+
+    def cycles() -> int:
+        executor._executable.attachment._lease.telemetry.flush()
+        return held()[0].counters.cycles
+
+    executor(*batch(2))
+    assert cycles() == 0
+    each = executor.cycleCount()
+    executor(*batch(2))
+    executor(*batch(2))
+    assert cycles() == 2 * each > 0

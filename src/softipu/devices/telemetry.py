@@ -40,12 +40,15 @@ class Telemetry:
         self._written = dict(self._counters)
         self._last_write = now
         self._open = True
-        #: Seconds, bytes in and bytes out of calls since the counters last grew.
-        self._calls = (0.0, 0, 0)
+        #: Seconds, bytes in, bytes out and cycles of calls since the counters last grew.
+        self._calls = (0.0, 0, 0, 0)
         self._mutex = threading.Lock()
 
-    def account(self, seconds: float, bytes_in: int = 0, bytes_out: int = 0) -> None:
-        """Count one call of a program on all IPUs of the lease.
+    def account(
+        self, seconds: float, bytes_in: int = 0, bytes_out: int = 0, cycles: int = 0
+    ) -> None:
+        """Count one call of a program on all IPUs of the lease; `cycles` are those of a modelled
+        IPU, 0 where nobody has estimated them.
 
         Short calls come by the thousand a second, and nobody looks that often: counters grow a few
         times a second. A forked child has a copy of this object, but holds nothing to count for.
@@ -54,15 +57,21 @@ class Telemetry:
             return
         with self._mutex:
             before = self._calls
-            self._calls = (before[0] + seconds, before[1] + bytes_in, before[2] + bytes_out)
+            self._calls = (
+                before[0] + seconds, before[1] + bytes_in, before[2] + bytes_out,
+                before[3] + cycles,
+            )  # fmt: skip
             due = self._open and process.boot_seconds() - self._last_write >= INTERVAL
         if due:
             self._count_calls()
 
     def _count_calls(self) -> None:
         with self._mutex:
-            (seconds, bytes_in, bytes_out), self._calls = self._calls, (0.0, 0, 0)
-        self.add(busy_seconds=seconds, host_bytes_in=int(bytes_in), host_bytes_out=int(bytes_out))
+            (seconds, bytes_in, bytes_out, cycles), self._calls = self._calls, (0.0, 0, 0, 0)
+        self.add(
+            busy_seconds=seconds, cycles=int(cycles),
+            host_bytes_in=int(bytes_in), host_bytes_out=int(bytes_out),
+        )  # fmt: skip
 
     def add(
         self,

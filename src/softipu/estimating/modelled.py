@@ -60,6 +60,11 @@ class Modelled:
         """Whether somebody has asked already."""
         return self._found is not None or self._problem is not None
 
+    @property
+    def known_cycles(self) -> int:
+        """Cycles of a call; 0 while nobody has asked for an estimate, which is not made for this."""
+        return 0 if self._found is None else round(self._found.cycles.total)
+
     def estimate(self) -> Estimate:
         """The estimate; what went wrong with it is raised to whoever asks."""
         with self._lock:
