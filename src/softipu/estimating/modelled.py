@@ -62,7 +62,7 @@ class Modelled:
 
     @property
     def known_cycles(self) -> int:
-        """Cycles of a call; 0 while nobody has asked for an estimate, which is not made for this."""
+        """Cycles of a call; 0 while nobody has asked for an estimate: none is made for this."""
         return 0 if self._found is None else round(self._found.cycles.total)
 
     def estimate(self) -> Estimate:
