@@ -53,7 +53,8 @@ class Latency:
 class HostFigures:
     """`calls` counted, after `warmup_calls` that weren't; no latency without host I/O.
 
-    `settled` is False if softipu was still trying ways to compute the model, slower ones too."""
+    `settled` is False if softipu was still trying ways to compute the model, slower ones too.
+    Calls of several instances (poprun) at the same time count as one, by the slowest."""
 
     backend: str
     calls: int
@@ -62,6 +63,8 @@ class HostFigures:
     throughput: Throughput
     latency: Latency | None
     settled: bool = False
+    instances: int = 1
+    hosts: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ class Result:
     host: HostFigures
     modelled: ModelledFigures | None = None
     no_model: str = ""
+
+    @property
+    def ipus(self) -> int:
+        """Those of all instances."""
+        return self.host.instances * self.options.ipus
 
 
 def summary(
@@ -138,8 +146,8 @@ def lines(result: Result) -> list[str]:
         f"\tmicro_batch_size: {options.micro_batch_size}",
         f"\tdata_mode: {options.data}",
         f"\tdata_type: {result.data_type}",
-        f"\tnum_ipus: {options.ipus}",
-        f"\tmeasured on: this host ({host.backend}), {host.calls} calls",
+        f"\tnum_ipus: {result.ipus}",
+        f"\tmeasured on: {_where(host)}, {host.calls} calls{_by_whom(host)}",
         f"\tthroughput: {speed.mean:.6g} samples/sec (mean) (min: {speed.min:.6g}, "
         f"max: {speed.max:.6g}, std: {speed.std:.6g})",
     ]
@@ -153,6 +161,14 @@ def lines(result: Result) -> list[str]:
     if not host.settled:
         found.append("\tNOTE: some calls tried slower ways to compute; --settle waits for that.")
     return [*found, _modelled_line(result)]
+
+
+def _where(host: HostFigures) -> str:
+    return f"{'this host' if host.hosts == 1 else f'{host.hosts} hosts'} ({host.backend})"
+
+
+def _by_whom(host: HostFigures) -> str:
+    return f" of each of {host.instances} instances" if host.instances > 1 else ""
 
 
 def _modelled_line(result: Result) -> str:
@@ -171,7 +187,7 @@ def as_json(result: Result) -> dict[str, Any]:
     found = result.modelled
     return {
         "model": result.options.model,
-        "num_ipus": result.options.ipus,
+        "num_ipus": result.ipus,
         "data_type": result.data_type,
         "options": dataclasses.asdict(result.options),
         "units": {"throughput": "samples/sec", "latency": "ms"},

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+import popdist.poptorch
 import poptorch
 
 from .. import report
 from .. import settings as environment
 from ..errors import OutputFailed, UnfitBenchOption
+from . import together
 from .data import batch_of_noise, loader
 from .figures import Call, ModelledFigures, Result, summary
 from .models import build_model
@@ -24,16 +26,15 @@ from .options import Options, checked
 
 
 def poptorch_options(options: Options) -> poptorch.Options:
-    """What the options of the harness mean to PopTorch."""
+    """What the options of the harness mean to PopTorch; poprun decides on replicas if it runs."""
     try:
-        return _poptorch_options(checked(options))
+        return _poptorch_options(checked(together.share(options)))
     except (AssertionError, ValueError) as error:  # How PopTorch refuses values.
         raise UnfitBenchOption(str(error)) from error
 
 
 def _poptorch_options(options: Options) -> poptorch.Options:
-    result = poptorch.Options()
-    result.replicationFactor(options.replicas)
+    result = _with_replicas(options)
     result.deviceIterations(options.device_iterations)
     # Three stages are fine, though IPUs come in groups of two, four, eight ...
     result.autoRoundNumIPUs(True)
@@ -53,6 +54,16 @@ def _poptorch_options(options: Options) -> poptorch.Options:
         result.TensorLocations.numIOTiles(options.num_io_tiles)
     if options.compile_only:
         result.useOfflineIpuTarget(options.offline_target_ipu_version)
+    # One bar for all instances is enough.
+    result.showCompilationProgressBar(together.is_first())
+    return result
+
+
+def _with_replicas(options: Options) -> poptorch.Options:
+    if popdist.isPopdistEnvSet():
+        return popdist.poptorch.Options(ipus_per_replica=options.stages)
+    result = poptorch.Options()
+    result.replicationFactor(options.replicas)
     return result
 
 
@@ -62,6 +73,7 @@ def inference_executor(
     """The model as an executor that isn't compiled yet, and a host batch to call it with.
 
     `settings` replaces the PopTorch options that `poptorch_options` would make."""
+    options = together.share(options)
     return _executor(options, settings or poptorch_options(options)), batch_of_noise(options)
 
 
@@ -72,7 +84,12 @@ def compile_only(options: Options) -> float:
 
 
 def measure(options: Options, progress: Callable[[Call], None] = lambda _call: None) -> Result:
-    """Call the model as often as the options ask for; `progress` hears of each call."""
+    """Call the model as often as the options ask for; `progress` hears of each call.
+
+    Instances of poprun call it at the same time, and each returns the result of all."""
+    options = together.share(options)
+    together.calls_each(options)
+    together.connect()
     settings = poptorch_options(options)
     batches = loader(options, settings)
     with _attached(options, settings) as executor:
@@ -82,15 +99,18 @@ def measure(options: Options, progress: Callable[[Call], None] = lambda _call: N
             if not calls:
                 compile_seconds = _seconds(partial(executor.compile, batch))
                 settle(executor, batch, options.settle)
+            together.wait_for_all()
             start = time.perf_counter()
             output = executor(batch)
             seconds = time.perf_counter() - start
             calls.append(Call(len(batch), seconds, executor._measured_latency()))
             progress(calls[-1])
-        found = settled(executor)
+        part = together.Part(calls, compile_seconds, settled(executor))
         modelled, no_model = _modelled(executor)
-    host = summary(calls, options, environment.get("SOFTIPU_BACKEND"), compile_seconds)
-    host = replace(host, settled=found)
+    every = together.gathered(part)
+    backend = environment.get("SOFTIPU_BACKEND")
+    host = summary(every.calls, options, backend, every.compile_seconds)
+    host = replace(host, settled=every.settled, instances=together.count(), hosts=len(every.hosts))
     return Result(options, str(output.dtype), host, modelled, no_model)
 
 
@@ -116,17 +136,24 @@ def settled(executor: poptorch.PoplarExecutor) -> bool:
     return runner is not None and runner.tuner.settled
 
 
-def profile(options: Options, folder: Path) -> tuple[Path, Path]:
+def profile(options: Options, folder: Path) -> tuple[Path, Path] | None:
     """Two files: a PyTorch profiler trace of one call here, after the calls that don't count, and
-    the page of the report on a real IPU."""
+    the page of the report on a real IPU. Of poprun's instances only the first writes them."""
+    options = together.share(options)
+    together.calls_each(options)
+    together.connect()
     settings = poptorch_options(options)
     batch = next(iter(loader(options, settings)))
     with _attached(options, settings) as executor:
         for _ in range(1 + options.warmup_iterations):
+            together.wait_for_all()
             executor(batch)
+        together.wait_for_all()
         with torch.profiler.profile() as profiler:
             executor(batch)
         estimate = executor._estimate()
+    if not together.is_first():
+        return None
     name = f"{options.model}_bs{options.micro_batch_size}"
     file = folder / f"{name}_trace.json"
     try:

@@ -59,7 +59,9 @@ class Options:
         metavar="DIR",
     )
     micro_batch_size: int = _option(1, "samples per micro-batch", least=1)
-    iterations: int = _option(100, "calls of the program", least=1)
+    iterations: int = _option(
+        100, "calls of the program; the instances of poprun divide them", least=1
+    )
     warmup_iterations: int = _option(
         2, "calls at the start that no figure counts; one call always counts", least=0
     )
@@ -72,7 +74,9 @@ class Options:
     device_iterations: int = _option(
         1, "micro-batches per call and replica", least=1, aliases=["--device-iteration"]
     )
-    replicas: int = _option(1, "copies of the model, each with IPUs of its own", least=1)
+    replicas: int = _option(
+        1, "copies of the model, each with IPUs of its own; poprun's number wins", least=1
+    )
     pipeline_splits: tuple[str, ...] = _option(
         (),
         "layers at which a new stage on the next IPU begins, for example layer1/0/conv1 layer3",
@@ -116,7 +120,10 @@ class Options:
         least=0,
     )  # fmt: skip
     exchange_memory_target: str = _option(
-        "cycles", "what exchanges between tiles are optimised for", choices=MEMORY_TARGETS
+        "cycles",
+        "what a real IPU's compiler optimises exchanges between tiles for; accepted, without any "
+        "effect on a software IPU or on modelled figures",
+        choices=MEMORY_TARGETS,
     )
     dataloader_worker: int = _option(
         0, "processes that load data (default 0: load between calls, outside the time measured)",

@@ -7,15 +7,20 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
+from . import together
 from .figures import Call, call_line
 from .vision import package
 
 
 @contextlib.contextmanager
 def shown(total: int, elsewhere: TextIO) -> Iterator[Callable[[Call], None]]:
-    """What to call with each call of the program; without a terminal, lines go `elsewhere`."""
+    """What to call with each call of the program; without a terminal, lines go `elsewhere`. Of
+    poprun's instances only the first shows anything."""
     if not sys.stderr.isatty():
-        yield lambda call: print(call_line(call), file=elsewhere, flush=True)
+        yield lambda call: together.tell(together.label() + call_line(call), elsewhere)
+        return
+    if not together.is_first():
+        yield lambda _call: None
         return
     with package("tqdm").tqdm(total=total, unit="call", file=sys.stderr, leave=False) as bar:
 

@@ -135,33 +135,41 @@ def _check_config(arguments: cli.Parser, name: str, file: str | Path) -> None:
 
 
 def _options(found: argparse.Namespace) -> Options:
+    from . import together  # Brings much along that --help needn't wait for.
+
     values = {name: getattr(found, name) for name in FIELDS}
     values["pipeline_splits"] = tuple(values["pipeline_splits"])
     if values["eight_bit_io"] and values["normalization_location"] == "host":
-        print("Eight-bit images are normalised on the IPU, not on the host.", file=sys.stderr)
+        together.tell("Eight-bit images are normalised on the IPU, not on the host.", sys.stderr)
         values["normalization_location"] = "ipu"
-    return checked(Options(**values))
+    asked = Options(**values)
+    together.tell_who_decides(asked, sys.stderr)
+    return checked(together.share(asked))
 
 
 def _work(options: Options, as_json: bool) -> int:
-    from . import figures, harness, progress
+    from . import figures, harness, progress, together
 
     notes = sys.stderr if as_json else sys.stdout
     if options.weights is None and not options.random_weights:
-        print("Weights are random: --weights FILE loads others.", file=notes)
+        together.tell("Weights are random: --weights FILE loads others.", notes)
     if options.compile_only:
         seconds = harness.compile_only(options)
-        print(f"Graph compilation complete in {seconds:.1f} s, --compile-only was set: exiting.")
+        together.tell(
+            f"Graph compilation complete in {seconds:.1f} s, --compile-only was set: exiting.",
+            sys.stdout,
+        )
     elif options.profile:
-        trace, page = harness.profile(options, _profile_folder())
-        print(f"Profile written to {trace}\nReport on the modelled IPU written to {page}")
+        written = harness.profile(options, _profile_folder())
+        if written is not None:
+            trace, page = written
+            print(f"Profile written to {trace}\nReport on the modelled IPU written to {page}")
     else:
-        with progress.shown(options.iterations, notes) as advance:
+        with progress.shown(together.calls_each(options), notes) as advance:
             result = harness.measure(options, advance)
-        if as_json:
-            print(json.dumps(figures.as_json(result), indent=2))
-        else:
-            print("\n".join(figures.lines(result)))
+        found = figures.as_json(result)
+        text = json.dumps(found, indent=2) if as_json else "\n".join(figures.lines(result))
+        together.tell(text, sys.stdout)
     return 0
 
 

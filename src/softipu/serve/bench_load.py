@@ -10,6 +10,9 @@ from .bench_figures import ServerFigures, figures
 from .bench_server import Footprint, Served
 from .bench_traffic import Requests, Traffic, Turn
 
+#: More than this can't be caches that fill: of 1,600 requests, each would leave 40 KiB behind.
+MOST_GROWTH = Footprint(memory=64 * 2**20, shared_memory=0)
+
 
 @dataclass(frozen=True)
 class LoadReport:
@@ -30,6 +33,18 @@ class LoadReport:
             self.after.memory - self.before.memory,
             self.after.shared_memory - self.before.shared_memory,
         )
+
+    @property
+    def growth_is_bounded(self) -> bool:
+        return (
+            self.growth.memory <= MOST_GROWTH.memory
+            and self.growth.shared_memory <= MOST_GROWTH.shared_memory
+        )
+
+    @property
+    def went_well(self) -> bool:
+        """Every request got its answer, all are right, and memory did not grow beyond bounds."""
+        return self.answered == self.sent and self.wrong == 0 and self.growth_is_bounded
 
 
 def load(
@@ -73,4 +88,5 @@ def lines(report: LoadReport) -> list[str]:
         f"throughput: {report.figures.throughput:.6g} samples/sec; latency p50 {late.p50:.6g} ms, "
         f"p99 {late.p99:.6g} ms",
         f"memory of the server's processes: {report.before} before, {report.after} after",
+        f"growth: {'within' if report.growth_is_bounded else 'BEYOND'} the bound of {MOST_GROWTH}",
     ]

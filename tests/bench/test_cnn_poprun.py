@@ -1,0 +1,128 @@
+"""The CNN harness under poprun: real instances that share the work and print one result."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cnn_support import FOLDER, SMALL, THROUGHPUT, environment
+
+import softipu
+from softipu.bench import together
+from softipu.bench.figures import Call
+from softipu.bench.harness import inference_executor
+from softipu.bench.options import Options
+from softipu.bench.together import Part, joined
+
+#: Calls that each instance made itself, beside the result, which is that of all.
+MEASURE = """
+import dataclasses, json, sys
+from pathlib import Path
+import popdist
+from softipu.bench import figures, harness
+from softipu.bench.options import Options
+
+options = Options(model="resnet18", precision="32.32", data="generated", iterations=6)
+own = []
+result = harness.measure(options, own.append)
+found = {"own": [dataclasses.astuple(call) for call in own], "all": figures.as_json(result)}
+Path(sys.argv[1], f"{popdist.getInstanceIndex()}.json").write_text(json.dumps(found))
+"""
+
+
+def poprun(*words: object, instances: int = 2, replicas: int = 4) -> Any:
+    counts = [f"--num-instances={instances}", f"--num-replicas={replicas}"]
+    return subprocess.run(
+        [sys.executable, "-m", "softipu.poprun", *counts, sys.executable, *map(str, words)],
+        cwd=FOLDER, capture_output=True, text=True,
+        env=environment() | {"SOFTIPU_DETERMINISTIC": "1"},
+    )  # fmt: skip
+
+
+# --- as processes -----------------------------------------------------------------------------
+
+
+def test_instances_print_one_result_that_counts_the_ipus_of_all() -> None:
+    done = poprun("run_benchmark.py", *SMALL, "--iterations", "5", "--replicas", "3")
+    assert done.returncode == 0, done.stderr
+    # The first one's own calls: 5 calls for 2 instances are 2 for each.
+    own = re.findall(r"^\[instance1/2\] Throughput: (\S+) imgs/sec; Lat", done.stdout, re.M)
+    assert len(own) == done.stdout.count("Throughput") == 2
+    assert done.stdout.count("resnet18 results:") == 1
+    assert "\tnum_ipus: 4\n" in done.stdout
+    assert "\tmeasured on: this host (cpu), 1 calls of each of 2 instances\n" in done.stdout
+    [(mean, _, _, _)] = THROUGHPUT.findall(done.stdout)
+    # Twice the samples, but never in less time than the slower of the two.
+    assert 0 < float(mean) <= 2.001 * float(own[1])
+    assert done.stdout.count("Weights are random") == 1
+    assert done.stderr.count("poprun decides on replicas: 4, not --replicas 3.") == 1
+    assert done.stderr.count("Graph compilation: 100%") == 1
+
+
+def test_throughput_is_all_samples_by_the_slowest_time_and_the_model_counts_all_replicas(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "measure.py"
+    program.write_text(MEASURE)
+    done = poprun(program, tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"{i}.json").read_text()) for i in (0, 1))
+    assert first["all"] == second["all"]
+    host = first["all"]["host"]
+    assert (first["all"]["num_ipus"], host["instances"], host["calls"]) == (4, 2, 1)
+    calls = list(zip(first["own"], second["own"], strict=True))
+    assert [(mine[0], yours[0]) for mine, yours in calls] == [(2, 2)] * 3  # two replicas each
+    counted = calls[2:]
+    speeds = [4 / max(mine[1], yours[1]) for mine, yours in counted]
+    assert host["throughput"]["mean"] == pytest.approx(statistics.fmean(speeds))
+    assert host["latency"]["max"] == pytest.approx(
+        1e3 * max(call[2][1] for both in counted for call in both)
+    )
+    options = Options(model="resnet18", precision="32.32", data="generated", replicas=4)
+    expected = softipu.estimate(*inference_executor(options))
+    assert first["all"]["modelled"]["throughput"] == pytest.approx(expected.throughput)
+
+
+def test_json_of_instances_is_one_document() -> None:
+    done = poprun("run_benchmark.py", *SMALL, "--iterations", "2", "--json", replicas=2)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["num_ipus"] == 2
+    assert found["options"]["replicas"] == 1
+
+
+def test_every_instance_says_why_it_fails() -> None:
+    done = poprun("run_benchmark.py", *SMALL, "--iterations", "1")
+    assert done.returncode != 0
+    assert done.stderr.count("1 iterations are fewer than the 2 instances.") == 2
+    assert "Use --iterations 2 or more" in done.stderr
+
+
+def test_pipelines_need_the_ipus_per_replica_that_poprun_was_told() -> None:
+    done = poprun("run_benchmark.py", *SMALL, "--pipeline-splits", "layer3")
+    assert done.returncode != 0
+    assert "poprun --ipus-per-replica 2" in done.stderr
+
+
+# --- arithmetic -------------------------------------------------------------------------------
+
+
+def test_calls_of_instances_count_as_one_by_the_slowest() -> None:
+    mine = Part([Call(8, 2.0, (1.0, 2.0, 1.5))], 7.0, True, frozenset({"a"}))
+    yours = Part([Call(8, 4.0, (0.5, 4.0, 2.5))], 9.0, False, frozenset({"b"}))
+    both = joined([Part.unpacked(mine.packed()), Part.unpacked(yours.packed())])
+    assert both == Part([Call(16, 4.0, (0.5, 4.0, 2.0))], 9.0, False, frozenset({"a", "b"}))
+    assert both.calls[0].throughput == 4
+
+
+def test_a_program_without_poprun_is_alone() -> None:
+    options = Options(replicas=3, iterations=1)
+    assert together.share(options) is options
+    assert (together.count(), together.is_first(), together.label()) == (1, True, "")
+    assert together.calls_each(options) == 1
