@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import paddle
@@ -18,7 +19,9 @@ from softipu import report
 from softipu.errors import OutOfMemory, ReportUnwritable, SoftIPUError
 from softipu.estimating.modelled import THREAD
 from softipu.frontends.paddle import neutral
-from softipu.frontends.paddle.neutral_programs import of_compiled
+from softipu.frontends.paddle.neutral_programs import of_compiled, of_predictor
+from softipu.frontends.paddle.option_table import OPTIONS
+from softipu.graph import Phase
 
 paddle.enable_static()
 
@@ -138,6 +141,107 @@ def test_what_cannot_be_modelled_runs_with_one_warning(tmp_path, caplog, monkeyp
     monkeypatch.setenv("SOFTIPU_STRICT", "1")
     with pytest.raises(SoftIPUError, match="nobody foresaw this"):
         compiled(main, out)
+
+
+#: A value for each option that the table calls modelled.
+MODELLED = {
+    "available_memory_proportion": 0.2,
+    "partials_type_matmuls": "half",
+    "convolution_options": {"partialsType": "half"},
+    "enable_half_partial": True,
+    "auto_recomputation": 4,
+    "num_io_tiles": 32,
+    "enable_prefetch_datastreams": False,
+    "default_prefetch_buffering_depth": 3,
+    "synthetic_data_mode": 1,
+}
+MODELLED_LOCATIONS = [
+    ("location_weight", "on_chip", 0),
+    ("location_activation", "on_chip", 0),
+    ("location_optimizer", "on_chip", 1),
+    ("location_optimizer", "use_replicated_tensor_sharding", 0),
+]
+
+
+def seen_by_estimates(**options):
+    main, _, _, out = program(training=True)
+    graph, settings = of_compiled(compiled(main, out, training=True, **options))
+    return settings, graph.schedule
+
+
+def test_every_modelled_option_has_a_value_here():
+    assert set(MODELLED) == {row.name for row in OPTIONS.values() if row.support == "modelled"}
+
+
+@pytest.mark.parametrize("name", MODELLED)
+@pytest.mark.filterwarnings("ignore:IpuStrategy option")
+def test_a_modelled_option_reaches_the_machine_model(name):
+    assert seen_by_estimates(**{name: MODELLED[name]}) != seen_by_estimates()
+
+
+@pytest.mark.parametrize(("group", "key", "value"), MODELLED_LOCATIONS)
+def test_locations_reach_the_machine_model(group, key, value):
+    assert seen_by_estimates(**{group: {key: value}}) != seen_by_estimates()
+
+
+@pytest.mark.filterwarnings("ignore:IpuStrategy option")
+def test_ignored_options_do_not_reach_the_machine_model():
+    numbers = {"bool": lambda v: not v, "uint64": lambda v: v + 1, "double": lambda v: v + 0.5}
+    ignored = {
+        row.name: numbers[row.kind](row.default)
+        for row in OPTIONS.values()
+        if row.support == "ignored" and row.kind in numbers and row.default + 1 != row.below
+    }
+    assert len(ignored) > 50
+    assert seen_by_estimates(**ignored) == seen_by_estimates()
+
+
+def test_recomputing_norms_alone_keeps_everything_else():
+    main, start = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, start):
+        x = paddle.static.data("x", [4, 8])
+        normal = paddle.static.nn.layer_norm(paddle.static.nn.fc(x, 8))
+        out = paddle.mean(paddle.static.nn.fc(normal, 8))
+        paddle.optimizer.SGD(0.1).minimize(out)
+    paddle.static.Executor(paddle.CPUPlace()).run(start)
+
+    def recomputed(kind):
+        built = compiled(main, out, training=True, auto_recomputation=kind)
+        graph, _ = of_compiled(built)
+        schedule = graph.schedule
+        return {
+            op.kind
+            for op in graph.ops
+            if op.phase is Phase.FORWARD and op.stage in schedule.recomputed_stages
+            for name in op.outputs
+            if name not in schedule.checkpoints
+        }
+
+    assert recomputed(0) == set()
+    assert recomputed(2) == {"normalise"}
+    assert recomputed(4) > {"normalise", "matmul"}
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_predictors_take_half_partials_for_products_and_convolutions(tmp_path, half):
+    main, start = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, start):
+        x = paddle.static.data("x", [-1, 3, 8, 8])
+        out = paddle.static.nn.fc(paddle.static.nn.conv2d(x, 4, 3), 10)
+    executor = paddle.static.Executor(paddle.CPUPlace())
+    executor.run(start)
+    prefix = str(tmp_path / "model")
+    paddle.static.save_inference_model(prefix, [x], [out], executor, program=main)
+    config = paddle.inference.Config(f"{prefix}.pdmodel", f"{prefix}.pdiparams")
+    config.enable_ipu(1, 4)
+    config.set_ipu_config(ipu_enable_half_partial=half, ipu_available_memory_proportion=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predictor = paddle.inference.create_predictor(config)
+    _, settings = of_predictor(predictor)
+    expected = "float16" if half else "float32"
+    assert (settings.matmul_partials, settings.convolution_partials) == (expected, expected)
+    assert settings.available_memory_proportion == 0.3
 
 
 CALL = "import sys; from softipu.tools.main import main; sys.exit(main())"

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import paddle
 import pytest
 from paddle.static import IpuStrategy
 
-from softipu.errors import InvalidIpuOption
-from softipu.frontends.paddle.option_table import OPTIONS, PATTERNS
+from softipu.errors import InvalidIpuOption, PaddleUnsupported
+from softipu.frontends.paddle.option_groups import LOCATION_KEYS, LOCATIONS, PATTERNS
+from softipu.frontends.paddle.option_table import OPTIONS, Option
 
 paddle.enable_static()
 
+WARNED = "softipu.frontends.paddle.option_warnings._warned"
 OTHER = {"bool": lambda v: not v, "uint64": lambda v: v + 1, "double": lambda v: v + 0.5}
 NUMBERS = [
     row.name
     for row in OPTIONS.values()
     if row.kind in OTHER and row.name != "random_seed" and row.default + 1 != row.below
+    if row.support != "refused"
 ]
+#: Values for options that are no numbers.
+OTHER_WORDS = {
+    "accl1_type": "FLOAT16", "accl2_type": "FLOAT16", "accl3_type": "FLOAT16",
+    "weight_decay_mode": "decay", "partials_type_matmuls": "half", "dot_checks": ["Final"],
+    "engine_options": {"autoReport.all": "false"}, "convolution_options": {"partialsType": "half"},
+}  # fmt: skip
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
@@ -153,13 +164,117 @@ def test_custom_operations_are_listed(strategy: IpuStrategy) -> None:
 def test_an_option_without_effect_says_so_once(
     strategy: IpuStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softipu.frontends.paddle.strategy._warned", set())
-    with pytest.warns(UserWarning, match="enable_stochastic_rounding=True has no effect"):
+    monkeypatch.setattr(WARNED, set())
+    with pytest.warns(UserWarning, match="enable_stochastic_rounding=True has no effect") as said:
         strategy.set_options({"enable_stochastic_rounding": True})
+    assert said[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         strategy.set_options({"enable_stochastic_rounding": True})
-        strategy.set_options({"enable_outlining": False})  # only modelled: nothing to say
+        strategy.set_options({"num_io_tiles": 32})  # estimates count them: nothing to say
+
+
+def other_value(row: Option) -> object:
+    if row.name in OTHER_WORDS:
+        return OTHER_WORDS[row.name]
+    if row.kind in OTHER:
+        value = OTHER[row.kind](row.default)
+        return row.default - 1 if value == row.below or value > 2**64 - 1 else value
+    return {"string": "text", "vector": ["text"], "map": {"key": "text"}}[row.kind]
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "custom_ops"])
+def test_the_table_says_what_setting_an_option_does(
+    strategy: IpuStrategy, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(WARNED, set())
+    row = OPTIONS[name]
+    options = {name: other_value(row)}
+    if row.support == "refused":
+        with pytest.raises(PaddleUnsupported, match=f"(?s)SIPU-4008.*{name}"):
+            strategy.set_options(options)
+        assert strategy.get_option(name) == row.default
+        return
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        strategy.set_options(options)
+    texts = [str(warning.message) for warning in said]
+    if row.support == "ignored":
+        assert len(texts) == 1
+        assert f"{name}={options[name]!r} has no effect" in texts[0]
+    elif row.warning:
+        assert texts == [f"IpuStrategy option {name}=1 changes estimates alone: {row.warning}."]
+    else:
+        assert texts == []
+
+
+def test_defaults_warn_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WARNED, set())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        strategy = IpuStrategy()
+        for name, row in OPTIONS.items():
+            if name not in ("custom_ops", "lr"):
+                value = list(row.default) if row.kind == "vector" else row.default
+                strategy.set_options({name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"engine_options": {"opt.enableInlining": "true"}}, ["engine_options['opt.enableInl"]),
+        ({"convolution_options": {"planConstraints": "{}"}}, ["convolution_options['planC"]),
+        ({"virtual_graph_mode": 2}, ["virtual_graph_mode=2"]),
+        ({"virtual_graph_mode": 3}, ["virtual_graph_mode=3"]),
+        ({"location_accumulator": {"on_chip": 0}}, ["location_accumulator['on_chip']=0"]),
+        ({"replicated_collectives_settings": {"merge_all_reduce_collectives": 1}}, ["replicated_"]),
+        ({"accumulate_outer_fragment": {0: []}}, ["accumulate_outer_fragment"]),
+        ({"log_dir": "x", "dot_checks": ["Final"], "compile_engine": False},
+         ["log_dir='x'", "dot_checks=['Final']", "compile_engine=False"]),
+        *(({group: {key: 1}}, [f"{group}['{key}']=1"]) for group in LOCATIONS
+          for key in LOCATION_KEYS if key not in ("on_chip", "use_replicated_tensor_sharding")),
+    ],
+)  # fmt: skip
+def test_parts_of_options_without_effect_share_one_warning(
+    strategy: IpuStrategy,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object],
+    named: list[str],
+) -> None:
+    monkeypatch.setattr(WARNED, set())
+    with pytest.warns(UserWarning, match="effect on a software IPU") as said:
+        strategy.set_options(options)
+    assert len(said) == 1
+    assert [part for part in named if part not in str(said[0].message)] == []
+
+
+def test_a_pattern_says_that_it_has_no_effect(
+    strategy: IpuStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WARNED, set())
+    with pytest.warns(UserWarning, match="pattern TiedGather=True has no effect"):
+        strategy.enable_pattern("TiedGather")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        strategy.enable_pattern("InPlace")  # on by default
+        strategy.disable_pattern("TiedGather")
+
+
+def test_stacked_gradients_are_refused(strategy: IpuStrategy) -> None:
+    with pytest.raises(PaddleUnsupported, match="(?s)SIPU-4008.*reduction_type=2.*one gradient"):
+        strategy.set_options({"accumulation_and_replication_reduction_type": 2})
+    assert strategy.get_option("accumulation_and_replication_reduction_type") == 1
+
+
+def test_what_was_set_before_a_refusal_still_warns(
+    strategy: IpuStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WARNED, set())
+    with (
+        pytest.warns(UserWarning, match="log_dir='x' has no effect"),
+        pytest.raises(PaddleUnsupported, match="enable_distribution"),
+    ):
+        strategy.set_options({"log_dir": "x", "enable_distribution": True})
 
 
 def test_set_optimizer_is_for_dynamic_graphs(strategy: IpuStrategy) -> None:
@@ -168,6 +283,15 @@ def test_set_optimizer_is_for_dynamic_graphs(strategy: IpuStrategy) -> None:
 
 
 def test_the_documentation_lists_every_option() -> None:
-    page = Path(__file__).parents[2] / "docs" / "paddle.md"
-    text = page.read_text()
-    assert [name for name in OPTIONS if f"`{name}`" not in text] == []
+    text = (DOCS / "options.md").read_text().partition("## `paddle.static.IpuStrategy`")[2]
+    assert [name for name in (*OPTIONS, *LOCATIONS) if f"\n| `{name}` |" not in text] == []
+
+
+def test_the_pages_count_options_as_the_table_does() -> None:
+    count = Counter(row.support for row in OPTIONS.values())
+    supported, told = (DOCS / "support.md").read_text(), (DOCS / "paddle.md").read_text()
+    assert (
+        f"{len(OPTIONS)} options: {count['used']} used, {count['modelled']} modelled (they change "
+        f"estimates), {count['ignored']} ignored with one warning, {count['refused']} refused"
+    ) in supported
+    assert [kind for kind in count if f"- **{kind}** ({count[kind]}):" not in told] == []

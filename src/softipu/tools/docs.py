@@ -71,7 +71,10 @@ def options_page() -> str:
             lines += ["", f"## `{parser.prog}`", "", parser.description or "", ""]
             lines += ["| option | default | meaning |", "|---|---|---|"]
             lines += list(_option_rows(parser))
-    parts = (lines, _poptorch_options(), _ipu_config_options(), _poplar_flags())
+    parts = (
+        lines, _poptorch_options(), _ipu_config_options(), _poplar_flags(),
+        _ipu_strategy_options(), _ipu_inference_options(),
+    )  # fmt: skip
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
@@ -96,6 +99,29 @@ def _poplar_flags() -> list[str]:
     for flag in FLAGS.values():
         default = f"`{flag.default}`" if flag.default else ""
         lines.append(f"| `--{flag.name}` | {default} | {flag.meaning} | {flag.support} |")
+    return lines
+
+
+def _ipu_strategy_options() -> list[str]:
+    from ..frontends.paddle.option_groups import GROUP_ROWS
+    from ..frontends.paddle.option_table import OPTIONS
+
+    lines = ["", "## `paddle.static.IpuStrategy`", ""]
+    lines += ["| option | takes | default | here |", "|---|---|---|---|"]
+    rows = [*(row.to_json() for row in OPTIONS.values()), *GROUP_ROWS]
+    for row in rows:
+        lines.append(f"| `{row['name']}` | {row['type']} | {row['default']} | {row['here']} |")
+    return lines
+
+
+def _ipu_inference_options() -> list[str]:
+    from ..frontends.paddle.inference_options import OPTIONS
+
+    lines = ["", "## IPU options of `paddle.inference.Config`", ""]
+    lines += ["| option | takes | default | here |", "|---|---|---|---|"]
+    for row in OPTIONS.values():
+        effect = row.effect or "ignored, warned once"
+        lines.append(f"| `{row.name}` | {row.expects} | `{row.default}` | {effect} |")
     return lines
 
 

@@ -74,7 +74,7 @@ class Option:
     default: Any
     accept: Callable[[Any], Any]
     read: Callable[[str], Any]
-    #: What it does here; None: recorded, without effect, and said so once when it is set.
+    #: What it does here, to results or to estimates; None: without effect, as one warning says.
     effect: str | None
 
     def accepted(self, value: Any) -> Any:
@@ -122,8 +122,10 @@ OPTIONS = {
                "weights, inputs and outputs are rounded to half precision"),
         Option("ipu_replica_num", "a whole number", 1, _count, int,
                "replicas, each with micro-batches of its own"),
-        Option("ipu_available_memory_proportion", "a number", 1.0, _proportion, float, None),
-        Option("ipu_enable_half_partial", "True or False", False, _switch, _read_switch, None),
+        Option("ipu_available_memory_proportion", "a number", 1.0, _proportion, float,
+               "estimates: tile memory that planners may take for temporary data"),
+        Option("ipu_enable_half_partial", "True or False", False, _switch, _read_switch,
+               "estimates: half partials of matrix products and convolutions"),
         Option("ipu_enable_model_runtime_executor", "True or False", False, _switch, _read_switch,
                "nothing is left to do: clones may always run in threads of their own"),
         Option("ipu_custom_ops_info", "a list of lists of four strings", [], _custom_ops,

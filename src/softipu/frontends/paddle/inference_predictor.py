@@ -270,7 +270,7 @@ def _warn_without_effect(names: Sequence[str]) -> None:
     if fresh:
         _warned.update(fresh)
         warnings.warn(
-            f"softipu: no effect here: {', '.join(fresh)} (tile memory does not limit a run).",
+            f"softipu: no effect here: {', '.join(fresh)} (PopART's compiler is not at work).",
             stacklevel=5,
         )
 

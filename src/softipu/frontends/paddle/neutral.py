@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from softipu import arch
 from softipu import settings as environment
-from softipu.graph import Graph, Role, Schedule
+from softipu.graph import Graph, Phase, Role, Schedule
 from softipu.machine.settings import Execution, Partials, Settings
 
 from .neutral_context import Operation, Translation, spec_of
@@ -22,8 +23,7 @@ _SCRATCH = ("XShape", "ReserveSpace", "MasterParamOut")
 _SKIPPED = ("feed", "fetch")
 #: Gradients that name the operands of the forward pass for their shapes alone.
 _ONLY_SHAPES = ("elementwise_add_grad", "elementwise_sub_grad")
-_NO_RECOMPUTATION = 0
-_PIPELINE = 3
+_NO_RECOMPUTATION, _STANDARD, _NORMS_ONLY, _PIPELINE, _ALL = range(5)
 
 
 def graph_of(program: Mapping[str, Any], name: str = "program") -> Graph:
@@ -49,7 +49,8 @@ def graph_of(program: Mapping[str, Any], name: str = "program") -> Graph:
         if new != old and lasting and t.elements(new) == t.elements(old):
             t.build.update(new, old)
     outputs = [t.values[fetch] for fetch in program["fetches"] if fetch in t.values]
-    return t.build.finish(dict.fromkeys(outputs), schedule_of(program, operations))
+    schedule = replace(schedule_of(program, operations), checkpoints=_checkpoints(program, t))
+    return t.build.finish(dict.fromkeys(outputs), schedule)
 
 
 def _useful(part: Any) -> Any:
@@ -101,11 +102,29 @@ def schedule_of(program: Mapping[str, Any], operations: list[Operation]) -> Sche
 
 
 def _recomputed(program: Mapping[str, Any], stages: int) -> frozenset[int]:
-    """PopART's kinds: none, standard, norms only, of pipelines, all."""
-    kind = int(program["options"].get("auto_recomputation", _NO_RECOMPUTATION))
-    if kind == _NO_RECOMPUTATION or not program["training"]:
+    kind = _recomputation(program)
+    if kind == _NO_RECOMPUTATION:
         return frozenset()
     return frozenset(range(stages - 1 if kind == _PIPELINE and stages > 1 else stages))
+
+
+def _recomputation(program: Mapping[str, Any]) -> int:
+    """PopART's kinds: none, standard, norms only, of pipelines, all."""
+    if not program["training"]:
+        return _NO_RECOMPUTATION
+    return int(program["options"].get("auto_recomputation", _NO_RECOMPUTATION))
+
+
+def _checkpoints(program: Mapping[str, Any], t: Translation) -> frozenset[str]:
+    """What recomputed stages keep: all but the results of norms, where these alone are meant."""
+    if _recomputation(program) != _NORMS_ONLY:
+        return frozenset()
+    return frozenset(
+        name
+        for op in t.build.ops
+        if op.phase is Phase.FORWARD and op.kind != "normalise"
+        for name in op.outputs
+    )
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -135,7 +154,6 @@ def settings_of(program: Mapping[str, Any]) -> Settings:
             bool(location.get("use_replicated_tensor_sharding", 0))
             for location in locations.values()
         ),
-        stochastic_rounding=bool(options.get("enable_stochastic_rounding", False)),
     )
 
 

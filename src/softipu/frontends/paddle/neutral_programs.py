@@ -88,6 +88,7 @@ def data_of_model(model: Model, options: IpuOptions) -> dict[str, Any]:
         average_shards=stages > 1,
         loss_scaling=1.0, pads_batches=False, random_seed=None,
     )  # fmt: skip
+    partials = "half" if options["ipu_enable_half_partial"] else "float"
     data = {
         "training": False, "ipus": plan.num_ipus, "replicas": replicas,
         "micro_batch_size": batch, "gradient_accumulation": 1,
@@ -98,7 +99,8 @@ def data_of_model(model: Model, options: IpuOptions) -> dict[str, Any]:
         "operations": _of_source(model, batch, plan),
         "options": {
             "available_memory_proportion": float(options["ipu_available_memory_proportion"]),
-            "partials_type_matmuls": "half" if options["ipu_enable_half_partial"] else "",
+            "partials_type_matmuls": partials,
+            "convolution_options": {"partialsType": partials},
         },
     }  # fmt: skip
     if options["ipu_enable_fp16"]:

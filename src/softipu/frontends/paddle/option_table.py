@@ -1,7 +1,7 @@
 """The options of IpuStrategy as one table: name, type, default, what becomes of them here.
 
 Names, types and defaults are those of Paddle's IPU build (a few of its own, most of them PopART
-session options under another spelling).
+session options under another spelling). docs/options.md is written from this table.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["bool", "uint64", "double", "string", "vector", "map"]
-#: used: decides how programs run. modelled: kept for the machine model, no effect on results.
-#: ignored: would have an effect on hardware that is not reproduced; setting it warns once.
-Support = Literal["used", "modelled", "ignored"]
+#: used: decides how programs run. modelled: changes estimates, and no results. ignored: changes
+#: nothing, and setting it warns once. refused: setting it is an error.
+Support = Literal["used", "modelled", "ignored", "refused"]
 
 MOST_UINT64 = 2**64 - 1
 
@@ -23,14 +23,60 @@ class Option:
     name: str
     kind: Kind
     default: Any
-    support: Support = "modelled"
+    support: Support = "ignored"
+    #: What it does here, or why it does nothing.
+    here: str = ""
     #: Enumerations take values below this.
     below: int | None = None
     lowest: int = 0
+    #: Values with another support than the option, and why.
+    except_for: tuple[tuple[int, Support, str], ...] = ()
+    #: Of a map: the keys that `support` is about; all others are ignored.
+    keys: tuple[str, ...] = ()
+    #: Modelled, but the results of a real IPU would differ, which one warning says.
+    warning: str = ""
+
+    def support_of(self, value: Any) -> tuple[Support, str]:
+        """What becomes of one value, and why; nothing is to be done about a default."""
+        if self.kind in ("vector", "map"):
+            is_default = set(value) <= set(self.default)
+        else:
+            is_default = value == self.default
+        if is_default:
+            return "used", ""
+        for number, support, why in self.except_for:
+            if value == number:
+                return support, why
+        return self.support, self.here
+
+    def to_json(self) -> dict[str, str]:
+        """Its row in the documentation."""
+        words = {"ignored": "ignored, warned once", "refused": "an error (SIPU-4008)"}
+        shown = [words.get(self.support, self.support) + (f": {self.here}" if self.here else "")]
+        if self.keys:
+            shown.append(f"other keys than {', '.join(self.keys)} are ignored, warned once")
+        shown += [f"{n}: {words.get(s, s)}: {why}" for n, s, why in self.except_for]
+        shown += [f"warned once: {self.warning}"] if self.warning else []
+        if self.default == MOST_UINT64:
+            default = "none"
+        elif self.kind in ("vector", "map"):
+            default = ", ".join(self.default)
+        else:
+            default = str(self.default)
+        return {
+            "name": self.name,
+            "type": self.kind,
+            "default": f"`{default}`" if default else "",
+            "here": "; ".join(shown),
+        }
+
+    def ignored_keys(self, value: Any) -> list[str]:
+        """Of a map that counts: what is in it and does not."""
+        return [str(key) for key in value if key not in self.keys] if self.keys else []
 
 
-def _rows(kind: Kind, text: str, support: Support = "modelled") -> list[Option]:
-    """Rows `name default` of one kind."""
+def _rows(kind: Kind, text: str) -> list[Option]:
+    """Rows `name default` of one kind: options that only tell PopART how to go about its work."""
     parsers: dict[Kind, Callable[[str], Any]] = {
         "bool": lambda word: word == "true",
         "uint64": int,
@@ -38,61 +84,107 @@ def _rows(kind: Kind, text: str, support: Support = "modelled") -> list[Option]:
     }
     parse = parsers[kind]
     pairs = [line.split() for line in text.split("\n") if line.strip()]
-    return [Option(name, kind, parse(word), support) for name, word in pairs]
+    return [Option(name, kind, parse(word)) for name, word in pairs]
 
 
-_PADDLE = [
-    Option("is_training", "bool", True, "used"),
-    Option("need_avg_shard", "bool", False, "used"),
-    Option("enable_fp16", "bool", False, "used"),
-    Option("use_no_bias_optimizer", "bool", False, "used"),
-    Option("enable_distribution", "bool", False, "ignored"),
-    Option("scaled_optimizer_state", "bool", False),
-    Option("is_dynamic", "bool", False, "used"),
-    Option("enable_model_runtime_executor", "bool", False, "used"),
-    Option("num_ipus", "uint64", 1, "used", lowest=1),
-    Option("batches_per_step", "uint64", 1, "used", lowest=1),
-    Option("micro_batch_size", "uint64", 1, "used", lowest=1),
-    Option("random_seed", "uint64", MOST_UINT64, "used"),
-    Option("tiles_per_ipu", "uint64", 4),
-    Option("num_buffers", "uint64", 10),
-    Option("available_memory_proportion", "double", 0.0),
-    Option("loss_scaling", "double", 1.0, "used"),
-    Option("max_weight_norm", "double", 65504.0, "ignored"),
-    Option("timeout_ms", "double", 0.0, "used"),
-    Option("lr", "double", 0.0, "used"),
-    Option("accl1_type", "string", "FLOAT", "used"),
-    Option("accl2_type", "string", "FLOAT", "used"),
-    Option("accl3_type", "string", "FLOAT", "used"),
-    Option("onnx_dump_path", "string", "", "ignored"),
-    Option("weight_decay_mode", "string", "", "ignored"),
-    Option("runtime_options.enable_eval", "bool", False, "used"),
+_SEVERAL_HOSTS = "several processes do not train one model"
+_NO_OPTIMISER = "optimisers are Paddle's own"
+_USED = [
+    Option("is_training", "bool", True, "used", "with weight updates, or forward only"),
+    Option("num_ipus", "uint64", 1, "used", "IPUs of all replicas, leased in powers of two",
+           lowest=1),
+    Option("micro_batch_size", "uint64", 1, "used", "size of open batch dimensions", lowest=1),
+    Option("batches_per_step", "uint64", 1, "used", "updates (or inference batches) in a run",
+           lowest=1),
+    Option("enable_gradient_accumulation", "bool", False, "used",
+           "several micro-batches for an update"),
+    Option("accumulation_factor", "uint64", 1, "used", "how many micro-batches", lowest=1),
+    Option("enable_replicated_graphs", "bool", False, "used",
+           "replicas, each with its own micro-batches"),
+    Option("replicated_graph_count", "uint64", 1, "used", "how many replicas", lowest=1),
+    Option("accumulation_and_replication_reduction_type", "uint64", 0, "used",
+           "0 sums the gradients of an update, 1 averages them (IpuStrategy() sets 1)", below=3,
+           except_for=((2, "refused", "optimisers take one gradient, not a stack of them"),)),
+    Option("enable_manual_shard", "bool", False, "used",
+           "operations are where ipu_shard_guard puts them"),
+    Option("virtual_graph_mode", "uint64", 0, "used", "1 is enable_manual_shard", below=4,
+           except_for=((2, "ignored", "need_avg_shard divides a program"),
+                       (3, "ignored", "there are no execution phases"))),
+    Option("need_avg_shard", "bool", False, "used", "equal numbers of operations on each IPU"),
+    Option("enable_pipelining", "bool", False, "used",
+           "stages work at the same time: checked, and seen by estimates"),
+    Option("enable_fp16", "bool", False, "used", "layers of dynamic graphs are cast to half"),
+    Option("loss_scaling", "double", 1.0, "used",
+           "gradients of programs in half precision are scaled with it"),
+    Option("accl1_type", "string", "FLOAT", "used", "FLOAT16 rounds states of the optimiser"),
+    Option("accl2_type", "string", "FLOAT", "used", "the same for second states"),
+    Option("accl3_type", "string", "FLOAT", "used", "the same for third states"),
+    Option("use_no_bias_optimizer", "bool", False, "used",
+           "Adam and Lamb without correction of the bias"),
+    Option("runtime_options.enable_eval", "bool", False, "used",
+           "runs leave weights and states alone; may change between runs"),
+    Option("enable_floating_point_checks", "bool", False, "used",
+           "NaN and infinity are an error (SIPU-4006) that names the operation"),
+    Option("enable_model_runtime_executor", "bool", False, "used",
+           "with timeout_ms: short batches are filled up and cut off"),
+    Option("timeout_ms", "double", 0.0, "used", "see enable_model_runtime_executor; none waits"),
+    Option("random_seed", "uint64", MOST_UINT64, "used",
+           "seeds Paddle's generator at compilation"),
+    Option("is_dynamic", "bool", False, "used", "set by set_optimizer"),
+    Option("lr", "double", 0.0, "used", "set by set_optimizer"),
+    Option("custom_ops", "vector", (), "used", "set by add_custom_op"),
+    Option("compilation_progress_total", "uint64", 100, "used",
+           "what compilation_progress_logger is called with when a program is compiled"),
+    Option("engine_options", "map", {}, "used", "reports on programs (docs/report.md)",
+           keys=("autoReport.all", "autoReport.directory", "autoReport.outputGraphProfile",
+                 "autoReport.outputExecutionProfile")),
+]  # fmt: skip
+_MODELLED = [
+    Option("available_memory_proportion", "double", 0.0, "modelled",
+           "tile memory that planners may take for temporary data; 0: their own choice"),
+    Option("partials_type_matmuls", "string", "", "modelled", "partials of matrix products"),
+    Option("convolution_options", "map", {}, "modelled", "partials of convolutions",
+           keys=("partialsType",)),
+    Option("enable_half_partial", "bool", False, "modelled", "half partials for both"),
+    Option("auto_recomputation", "uint64", 0, "modelled",
+           "activations are computed again: 1 and 4 in all stages, 2 those of norms, 3 in all "
+           "stages but the last", below=5),
+    Option("num_io_tiles", "uint64", 0, "modelled", "tiles that do I/O beside compute"),
+    Option("enable_prefetch_datastreams", "bool", True, "modelled",
+           "False: batches are fetched when they are needed"),
+    Option("default_prefetch_buffering_depth", "uint64", 1, "modelled", "batches fetched ahead"),
+    Option("synthetic_data_mode", "uint64", 0, "modelled", "no host I/O in estimates", below=4,
+           warning="programs still compute with what they are fed"),
+]  # fmt: skip
+_REFUSED = [
+    Option("enable_distribution", "bool", False, "refused", _SEVERAL_HOSTS),
+    Option("enable_distributed_replicated_graphs", "bool", False, "refused", _SEVERAL_HOSTS),
 ]
-_ENUMS = [
+_IGNORED = [
+    Option("global_replication_factor", "uint64", 1, here=_SEVERAL_HOSTS),
+    Option("global_replica_offset", "uint64", 0, here=_SEVERAL_HOSTS),
+    Option("scaled_optimizer_state", "bool", False, here=_NO_OPTIMISER),
+    Option("max_weight_norm", "double", 65504.0, here=_NO_OPTIMISER),
+    Option("weight_decay_mode", "string", "", here=_NO_OPTIMISER),
+    Option("tiles_per_ipu", "uint64", 4, here="estimates are about whole chips"),
+    Option("num_buffers", "uint64", 10, here="runs wait for no queue"),
+    Option("enable_stochastic_rounding", "bool", False, here="numbers are rounded to nearest"),
+    Option("onnx_dump_path", "string", "", here="no ONNX file is written"),
+    Option("log_dir", "string", "", here="no files are written"),
+    Option("report_options", "map", {}, here="reports have one form (docs/report.md)"),
+    Option("enable_engine_caching", "bool", False, here="compiling takes no time worth saving"),
+    Option("cache_path", "string", "session_cache", here="compiling takes no time worth saving"),
+    Option("compile_engine", "bool", True, here="Paddle's engine compiles all programs"),
+    Option("custom_codelets", "vector", (), here="there are no tiles to run them"),
+    Option("custom_codelet_compile_flags", "string", "", here="there are no tiles to run them"),
     Option("autodiff_settings.stitch_strategy", "uint64", 1, below=4),
     Option("batch_serialization_settings.transform_context", "uint64", 0, below=2),
     Option("batch_serialization_settings.method", "uint64", 0, below=3),
     Option("batch_serialization_settings.batch_schedule", "uint64", 1, below=4),
-    Option("auto_recomputation", "uint64", 0, below=5),
     Option("merge_var_update", "uint64", 0, below=4),
-    Option("virtual_graph_mode", "uint64", 0, below=4),
-    Option("synthetic_data_mode", "uint64", 0, "ignored", below=4),
     Option("subgraph_copying_strategy", "uint64", 0, below=2),
-    Option("accumulation_and_replication_reduction_type", "uint64", 0, "used", below=3),
-    Option("mean_accumulation_and_replication_reduction_strategy", "uint64", 1, below=2),
-]
-_POPART_USED = [
-    Option("enable_replicated_graphs", "bool", False, "used"),
-    Option("enable_gradient_accumulation", "bool", False, "used"),
-    Option("enable_pipelining", "bool", False, "used"),
-    Option("enable_floating_point_checks", "bool", False, "used"),
-    Option("replicated_graph_count", "uint64", 1, "used", lowest=1),
-    Option("accumulation_factor", "uint64", 1, "used", lowest=1),
-    # Two views of options above.
-    Option("enable_manual_shard", "bool", False, "used"),
-    Option("enable_half_partial", "bool", False),
-]
-_POPART = [
+    Option("mean_accumulation_and_replication_reduction_strategy", "uint64", 1,
+           here="the sum is divided when it is complete", below=2),
     *_rows("bool", """
         batch_serialization_settings.concat_on_virtual_graph_change true
         batch_serialization_settings.concat_on_execution_phase_change true
@@ -107,12 +199,9 @@ _POPART = [
         enable_outlining true
         enable_outlining_copy_cost_pruning true
         rearrange_anchors_on_host true
-        enable_prefetch_datastreams true
         enable_non_stable_softmax false
         disable_grad_accumulation_tensor_streams false
-        compile_engine true
         constant_weights true
-        enable_engine_caching false
         enable_merge_exchange true
         explicit_recomputation false
         enable_explicit_main_loops false
@@ -127,31 +216,20 @@ _POPART = [
         enable_supported_data_type_casting true
         group_norm_strided_channel_grouping false
         schedule_non_weight_update_gradient_consumers_early false
-        """),
-    *_rows("bool", """
         instrument_with_hardware_cycle_counter false
-        enable_stochastic_rounding false
-        enable_distributed_replicated_graphs false
         automatic_loss_scaling_settings.enabled false
-        """, "ignored"),
+        """),
     *_rows("uint64", """
         execution_phase_settings.phases 0
         execution_phase_settings.stages 2
         batch_serialization_settings.factor 0
         first_dot_op 0
         final_dot_op 10000
-        num_io_tiles 0
         merge_var_update_mem_threshold 1000000
         loose_threshold_at_peak 8000
         swap_limit_scheduler 1000000000
-        default_prefetch_buffering_depth 1
-        compilation_progress_total 100
         transitive_closure_optimization_threshold 100000
         """),
-    *_rows("uint64", """
-        global_replication_factor 1
-        global_replica_offset 0
-        """, "ignored"),
     *_rows("double", """
         outline_sequence_break_cost 10000
         outline_threshold 1
@@ -159,58 +237,15 @@ _POPART = [
         automatic_loss_scaling_settings.bin_edge_location 0.125
         automatic_loss_scaling_settings.threshold_upper_count_proportion 1e-7
         """),
-    Option("log_dir", "string", ""),
-    Option("cache_path", "string", "session_cache"),
-    Option("partials_type_matmuls", "string", ""),
-    Option("custom_codelet_compile_flags", "string", "", "ignored"),
     Option("serialized_poprithms_shift_graphs_dir", "string", ""),
     Option("kahn_tie_breaker", "string", "greedy"),
-    Option("custom_ops", "vector", (), "used"),
     Option("dot_checks", "vector", ()),
     Option("hardware_instrumentations", "vector", ("0",)),
-    Option("custom_codelets", "vector", (), "ignored"),
-    Option("engine_options", "map", {}),
-    Option("report_options", "map", {}),
-    Option("convolution_options", "map", {}),
     Option("lstm_options", "map", {}),
     Option("gcl_options", "map", {}),
 ]  # fmt: skip
 
-OPTIONS = {row.name: row for row in (*_PADDLE, *_ENUMS, *_POPART_USED, *_POPART)}
+OPTIONS = {row.name: row for row in (*_USED, *_MODELLED, *_REFUSED, *_IGNORED)}
 
 DOT_CHECKS = ("Fwd0", "Fwd1", "Bwd0", "PreAlias", "Final")
 ACCUMULATOR_TYPES = ("FLOAT", "FLOAT16")
-#: Groups of settings that are dictionaries with fixed keys.
-LOCATIONS = ("location_activation", "location_weight", "location_optimizer", "location_accumulator")
-LOCATION_KEYS = (
-    "min_elements_for_off_chip", "min_elements_for_replicated_tensor_sharding", "on_chip",
-    "use_replicated_tensor_sharding", "use_io_tiles_to_load", "use_io_tiles_to_store",
-    "sharding_domain_with_all", "sharding_domain_with_consecutive",
-    "sharding_domain_with_orthogonal",
-)  # fmt: skip
-COLLECTIVES = "replicated_collectives_settings"
-COLLECTIVES_KEYS = ("prepare_schedule_for_merging_collectives", "merge_all_reduce_collectives")
-OUTER_FRAGMENT = "accumulate_outer_fragment"
-CUSTOM_OP = "custom_op"
-CUSTOM_OP_KEYS = ("paddle_op", "popart_op", "domain", "version")
-PROGRESS_LOGGER = "compilation_progress_logger"
-
-_PATTERNS_OFF = "LSTMOp Slice2SliceSubsample SplitGather TiedGather TiedGatherAccumulate"
-_PATTERNS_ON = """
-    AbsGradOp AllReduceToIdentity Atan2Arg0GradOp Atan2Arg1GradOp ConvDataGrad
-    ConvFlipWeightsDoubleFlip ConvFlipWeightsGradOp ConvTranspose CosGradOp CoshOp
-    DecomposeBinaryConstScalar DivArg0GradOp DivArg1GradOp ExpGradOp ExpandCast Expm1GradOp
-    FmodArg0GradOp InPlace InitAccumulate LambSerialisedWeight Log1pGradOp LogGradOp LoopScanOut
-    MatMulLhsGradOp MatMulOp MatMulRhsGradOp MulArgGradOp NegativeOneScale
-    NlllWithSoftmaxGradDirect OpToIdentity PackedDataBlock PadSum PostNRepl PowArg0GradOp
-    PowArg1GradOp PreUniRepl RandomNormalLikeOpPattern RandomUniformLikeOpPattern
-    ReciprocalGradOp RemoveUnnecessaryLossGradCast ScanToLoop SinGradOp SoftmaxGradDirect
-    SplitGradOpToConcat SplitOp SqrtGradOp SubtractArg1GradOp SumToAdd
-    TransposeToIdentityOrReshapePattern UpdateInplacePrioritiesForIpu UpsampleToResize
-    ZerosLikeOpPattern
-"""
-#: PopART's graph patterns, and whether they are on unless told otherwise.
-PATTERNS = {
-    **dict.fromkeys(_PATTERNS_OFF.split(), False),
-    **dict.fromkeys(_PATTERNS_ON.split(), True),
-}

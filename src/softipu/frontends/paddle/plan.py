@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from softipu.errors import InvalidIpuPlacement, PaddleUnsupported
+from softipu.errors import InvalidIpuPlacement
 
 from .strategy import IpuStrategy
 
-_REDUCTIONS = ("sum", "mean", "none")
+#: By the numbers of PopART's ReductionType; the strategy refuses its third.
+_REDUCTIONS = ("sum", "mean")
 _NO_SEED = 2**64 - 1
 
 
@@ -53,8 +54,6 @@ class Plan:
 
 
 def read(options: IpuStrategy) -> Plan:
-    if options["enable_distribution"] or options["enable_distributed_replicated_graphs"]:
-        raise PaddleUnsupported("Programs on several hosts (enable_distribution) do not run here.")
     accumulates = options["enable_gradient_accumulation"]
     replicates = options["enable_replicated_graphs"]
     seed = options["random_seed"]

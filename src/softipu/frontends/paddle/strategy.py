@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from softipu.errors import InvalidIpuOption
+from softipu.errors import InvalidIpuOption, PaddleUnsupported
 
+from . import option_groups as groups
 from . import option_table as table
+from . import option_warnings
 from .option_table import OPTIONS, Kind, Option
 
 
@@ -39,7 +40,7 @@ class IpuStrategy:
             else row.default
             for name, row in OPTIONS.items()
         }  # fmt: skip
-        self._patterns = dict(table.PATTERNS)
+        self._patterns = dict(groups.PATTERNS)
         self.custom_ops: list[CustomOp] = []
         #: Settings with fixed keys: where tensors live, how collectives are merged …
         self.groups: dict[str, dict[str, Any]] = {}
@@ -51,15 +52,22 @@ class IpuStrategy:
     def set_options(self, options: dict[str, Any]) -> None:
         if not isinstance(options, dict):
             raise InvalidIpuOption(f"set_options takes a dictionary, not {_named(options)}.")
-        for name, value in options.items():
-            if not isinstance(name, str):
-                raise InvalidIpuOption(f"The name of an option is a string, not {_named(name)}.")
-            self._set(name, value)
+        ignored: dict[str, Any] = {}
+        try:
+            for name, value in options.items():
+                if not isinstance(name, str):
+                    raise InvalidIpuOption(
+                        f"The name of an option is a string, not {_named(name)}."
+                    )
+                ignored |= self._set(name, value)
+        finally:  # also about those that were set before one was refused
+            option_warnings.ignored(ignored)
 
-    def _set(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: Any) -> dict[str, Any]:
+        """Sets one option and returns what of it has no effect."""
         if name in _GROUPS:
             _GROUPS[name](self, name, value)
-            return
+            return _ignored_of_group(name, value)
         kind = _kind_of(value)
         if kind is None:
             raise InvalidIpuOption(
@@ -73,9 +81,18 @@ class IpuStrategy:
                 cause=_why_not(name, row, value),
             )
         _CHECKS.get(name, _check_range)(row, value)
-        if row.support == "ignored" and value != row.default:
-            _warn_ignored(name, value)
+        support, why = row.support_of(value)
+        if support == "refused":
+            raise PaddleUnsupported(
+                f"IpuStrategy option {name}={value!r} can't be honoured: {why}.",
+                remedy="Leave it out; docs/options.md lists every option.",
+            )
         self._store(row, value)
+        if support == "ignored":
+            return {name: value}
+        if support == "modelled" and row.warning:
+            option_warnings.modelled(row, value)
+        return {f"{name}[{key!r}]": value[key] for key in row.ignored_keys(value)}
 
     def _store(self, row: Option, value: Any) -> None:
         values = self._values
@@ -117,12 +134,16 @@ class IpuStrategy:
         return ordered
 
     def enable_pattern(self, name: str) -> None:
-        self._pattern(name)
-        self._patterns[name] = True
+        self._switch_pattern(name, True)
 
     def disable_pattern(self, name: str) -> None:
+        self._switch_pattern(name, False)
+
+    def _switch_pattern(self, name: str, on: bool) -> None:
         self._pattern(name)
-        self._patterns[name] = False
+        self._patterns[name] = on
+        if on != groups.PATTERNS[name]:
+            option_warnings.ignored({f"pattern {name}": on})
 
     def is_pattern_enabled(self, name: str) -> bool:
         return self._pattern(name)
@@ -205,6 +226,7 @@ _CHECKS: dict[str, Callable[[Option, Any], None]] = {
     "accl2_type": _one_of(table.ACCUMULATOR_TYPES),
     "accl3_type": _one_of(table.ACCUMULATOR_TYPES),
     "dot_checks": _one_of(table.DOT_CHECKS),
+    "partials_type_matmuls": _one_of(("", "float", "half")),
     "weight_decay_mode": _one_of(("", "decay", "l2_regularization")),
     "available_memory_proportion": _check_proportion,
     "loss_scaling": _check_loss_scaling,
@@ -220,15 +242,17 @@ def _map_value(option: str, key: Any, value: Any) -> str:
     return str(value)
 
 
-_warned: set[str] = set()
-
-
-def _warn_ignored(name: str, value: Any) -> None:
-    if name not in _warned:
-        _warned.add(name)
-        warnings.warn(
-            f"IpuStrategy option {name}={value!r} has no effect on a software IPU.", stacklevel=6
-        )
+def _ignored_of_group(name: str, value: Any) -> dict[str, Any]:
+    if name in (groups.COLLECTIVES, groups.OUTER_FRAGMENT):
+        return {name: value}
+    if name not in groups.LOCATIONS:
+        return {}
+    return {
+        f"{name}[{key!r}]": number
+        for key, number in value.items()
+        if key not in groups.LOCATION_KEYS_MODELLED
+        or (name == groups.ALWAYS_ON_CHIP and key == "on_chip" and number == 0)
+    }
 
 
 def _set_group(keys: tuple[str, ...]) -> Callable[[IpuStrategy, str, Any], None]:
@@ -262,7 +286,7 @@ def _set_outer_fragment(strategy: IpuStrategy, name: str, value: Any) -> None:
 def _add_custom_op(strategy: IpuStrategy, name: str, value: Any) -> None:
     if not isinstance(value, dict):
         raise InvalidIpuOption(f"{name} takes a dictionary, not {_named(value)}.")
-    unknown = [key for key in value if key not in table.CUSTOM_OP_KEYS]
+    unknown = [key for key in value if key not in groups.CUSTOM_OP_KEYS]
     if unknown:
         raise InvalidIpuOption(
             "Invalid argument, key must be one of paddle_op, popart_op, domain or version, but "
@@ -278,9 +302,9 @@ def _set_progress_logger(strategy: IpuStrategy, name: str, value: Any) -> None:
 
 
 _GROUPS: dict[str, Callable[[IpuStrategy, str, Any], None]] = {
-    **{name: _set_group(table.LOCATION_KEYS) for name in table.LOCATIONS},
-    table.COLLECTIVES: _set_group(table.COLLECTIVES_KEYS),
-    table.OUTER_FRAGMENT: _set_outer_fragment,
-    table.CUSTOM_OP: _add_custom_op,
-    table.PROGRESS_LOGGER: _set_progress_logger,
+    **{name: _set_group(groups.LOCATION_KEYS) for name in groups.LOCATIONS},
+    groups.COLLECTIVES: _set_group(groups.COLLECTIVES_KEYS),
+    groups.OUTER_FRAGMENT: _set_outer_fragment,
+    groups.CUSTOM_OP: _add_custom_op,
+    groups.PROGRESS_LOGGER: _set_progress_logger,
 }
