@@ -255,15 +255,19 @@ def test_the_cmake_package_builds_a_program(prefix, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("device", ["ipu", "custom"])
 @pytest.mark.parametrize("extension", FORMATS)
-def test_the_example_runs_resnet50(prefix, resnet50_models, tmp_path, extension):
+def test_the_example_runs_resnet50(request, prefix, resnet50_models, tmp_path, extension, device):
+    if device == "custom":
+        request.getfixturevalue("plugin")
     if not (THIRD_PARTY / "include" / "gflags").exists():
         pytest.skip("no gflags and glog (apt install libgflags-dev libgoogle-glog-dev)")
     build = [str(EXAMPLE / "compile.sh"), str(prefix), str(tmp_path)]
     subprocess.run(build, check=True, capture_output=True, text=True)
     done = subprocess.run(
         [str(tmp_path / "resnet50_test"), f"--model_file={resnet50_models}/resnet50.{extension}",
-         f"--params_file={resnet50_models}/resnet50.pdiparams", "--repeats=2"],
+         f"--params_file={resnet50_models}/resnet50.pdiparams", "--repeats=2",
+         f"--device={device}"],
         capture_output=True, text=True, check=False,
         env=os.environ | {"GLOG_minloglevel": "0"},
     )  # fmt: skip

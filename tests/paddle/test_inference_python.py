@@ -50,13 +50,30 @@ def test_results_are_those_of_a_plain_cpu(model, images):
     assert not np.array_equal(infer(predictor, images + 1), expected)
 
 
+@pytest.fixture(params=["ipu", "custom"])
+def on_ipu(request):
+    """Both doors to an IPU: `enable_ipu`, and the plugin's device."""
+    if request.param == "ipu":
+        return lambda config, batch: config.enable_ipu(ipu_micro_batch_size=batch)
+    request.getfixturevalue("plugin")
+    return lambda config, batch: config.enable_custom_device("ipu", 0)
+
+
+def test_both_devices_give_what_a_plain_cpu_gives(model, images, on_ipu):
+    expected = infer(inference.create_predictor(plain_config(*model)), images)
+    config = plain_config(*model)
+    on_ipu(config, 4)
+    actual = infer(inference.create_predictor(config), images)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("extension", FORMATS)
-def test_resnet50_gives_what_a_plain_cpu_gives(resnet50_models, extension):
+def test_resnet50_gives_what_a_plain_cpu_gives(resnet50_models, extension, on_ipu):
     image = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
     prefix = resnet50_models / "resnet50"
     expected = infer(inference.create_predictor(plain_config(prefix, extension)), image)
     config = plain_config(prefix, extension)
-    config.enable_ipu()
+    on_ipu(config, 1)
     actual = infer(inference.create_predictor(config), image)
     scale = np.abs(expected).max()
     np.testing.assert_allclose(actual / scale, expected / scale, rtol=1e-5, atol=1e-5)

@@ -6,11 +6,12 @@ Each replacement does what Paddle's own function does until the program uses the
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import devices, places, run_check, usage
+from . import devices, launcher, places, run_check, usage
 
 
 def install(paddle: Any) -> None:
@@ -27,6 +28,7 @@ def install(paddle: Any) -> None:
     _patch_static_mode(paddle)
     _patch_executor(paddle)
     _patch_tracing(paddle.base.compiler.IpuDynamicPatcher)
+    launcher.install(importlib.import_module("paddle.distributed.launch.context"))
     paddle.utils.run_check = run_check.replacement(paddle, paddle.utils.run_check)
 
 
