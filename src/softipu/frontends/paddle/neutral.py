@@ -154,6 +154,7 @@ def settings_of(program: Mapping[str, Any]) -> Settings:
             bool(location.get("use_replicated_tensor_sharding", 0))
             for location in locations.values()
         ),
+        stochastic_rounding=bool(options.get("enable_stochastic_rounding", False)),
     )
 
 
