@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from softipu import arch, settings
-from softipu.estimating.modelled import Modelled, is_large
+from softipu.estimating.modelled import Modelled, chip_here, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
 
@@ -73,7 +72,7 @@ def _ask(
         return graph_of(known[0], name), settings_of(known[0])
 
     def large() -> bool:
-        return is_large(most_bytes(), ipus, _chip())
+        return is_large(most_bytes(), ipus, chip_here())
 
     found = Modelled(name, describe, large=large, log=_logger, prepare=prepare)
     found.check()
@@ -81,10 +80,6 @@ def _ask(
     if written is not None:
         _logger.info("Report written to %s", written)
     return found
-
-
-def _chip() -> str:
-    return arch.system(settings.get("SOFTIPU_SYSTEM")).chip.name
 
 
 def bytes_of_program(executable: Executable) -> int:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from softipu import arch
-from softipu import settings as environment
+from softipu.estimating.modelled import chip_here
 from softipu.graph import Graph, Phase, Role, Schedule
 from softipu.machine.settings import Execution, Partials, Settings
 
@@ -134,7 +133,7 @@ def settings_of(program: Mapping[str, Any]) -> Settings:
     """The options of the strategy as the machine model wants them."""
     options: Mapping[str, Any] = program["options"]
     locations: Mapping[str, Mapping[str, Any]] = program.get("locations", {})
-    base = Settings(chip=arch.system(environment.get("SOFTIPU_SYSTEM")).chip.name)
+    base = Settings(chip=chip_here())
     proportion = float(options.get("available_memory_proportion", 0.0))
     return Settings(
         chip=base.chip,
