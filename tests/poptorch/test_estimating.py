@@ -18,12 +18,14 @@ from softipu.errors import (
     EstimateTargetUnknown,
     GraphEmpty,
     OptionsContradict,
+    SettingsContradict,
     SweepUnreadable,
 )
 from softipu.estimating import compared, summary
 from softipu.estimating.command import main
 from softipu.graph import Builder, Role
 from softipu.machine import Settings
+from softipu.machine.chip import machine
 from softipu.machine.text import grouped, shares
 
 
@@ -74,6 +76,44 @@ def test_training_takes_longer_than_inference() -> None:
 
 def test_a_system_stands_for_its_chip() -> None:
     assert softipu.estimate(Net(), torch.randn(4, 64), arch="pod16").settings.chip == "mk2"
+
+
+@pytest.mark.parametrize("arch", ["bow-pod4", "bow-2000"])
+def test_a_program_larger_than_its_system_is_refused(arch: str) -> None:
+    def found(replicas: int, arch: str) -> softipu.Estimate:
+        options = poptorch.Options().replicationFactor(replicas)
+        return softipu.estimate(Net(), torch.randn(4 * replicas, 64), arch=arch, options=options)
+
+    with pytest.raises(SettingsContradict, match=f"takes 16 IPUs, the system {arch} has 4"):
+        found(16, arch)
+    fits = found(4, arch)
+    assert fits.settings.system == arch
+    assert f"4 × bow of a {arch}" in summary(fits)
+    # A chip alone stands for as many as there need to be.
+    assert found(16, "bow").settings.system is None
+
+
+def test_links_are_those_of_the_system() -> None:
+    x = torch.randn(4, 64)
+    named = machine(softipu.estimate(Net(), x, arch="pod256").settings)
+    smallest = machine(softipu.estimate(Net(), x, arch="mk2").settings)
+    assert (named.system, named.link_domain) == ("pod256", 64)
+    assert (smallest.system, smallest.link_domain) == ("m2000", 4)
+
+
+def test_the_arch_that_is_asked_for_wins_over_the_options_chip() -> None:
+    options = poptorch.Options().useOfflineIpuTarget(2)
+    x = torch.randn(4, 64)
+    assert softipu.estimate(Net(), x, options=options).settings.chip == "mk2"
+    assert softipu.estimate(Net(), x, arch="bow", options=options).settings.chip == "bow"
+    assert softipu.estimate(Net(), x).settings.chip == "bow"
+
+
+def test_two_systems_are_refused() -> None:
+    with pytest.raises(OptionsContradict, match="arch is pod4"):
+        softipu.estimate(graph(), arch="pod4", options=Settings(chip="mk2", system="pod16"))
+    same = softipu.estimate(graph(), arch="mk2", options=Settings(chip="mk2", system="pod16"))
+    assert same.settings.system == "pod16"
 
 
 def test_a_faster_chip_is_faster() -> None:
@@ -219,6 +259,13 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_function_of_the_user_s(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"{user_module}:net", "--arch", "mk2"]) == 0
     assert "Linear on 1 × mk2: fits" in capsys.readouterr().out
+
+
+def test_the_command_refuses_what_a_system_has_no_room_for(user_module: str) -> None:
+    net = f"{user_module}:net"
+    with pytest.raises(SettingsContradict, match="bow-pod4 has 4"):
+        main([net, "--arch", "bow-pod4", "--replicas", "16"])
+    assert main([net, "--arch", "bow-pod16", "--replicas", "16"]) == 0
 
 
 def test_json_is_the_whole_estimate(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:

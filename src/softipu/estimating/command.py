@@ -13,7 +13,7 @@ from softipu.machine import estimate as price
 from softipu.machine.text import GROUPINGS, compared, summary
 from softipu.tools import cli
 
-from .api import chip_of
+from .api import DEFAULT, chip_of, placed
 from .request import SWEPT, Request, count, io_tiles, proportion
 from .targets import described
 
@@ -33,6 +33,10 @@ examples:
   softipu estimate resnet50 --compare mk2,bow,c600"""
 
 
+#: What is asked for by the name of its line, with the chip or system if one was named.
+_Chosen = dict[str, tuple[Request, str | None]]
+
+
 def parser() -> cli.Parser:
     result = cli.Parser(
         prog="softipu estimate",
@@ -41,7 +45,7 @@ def parser() -> cli.Parser:
     )
     add = result.add_argument
     add("target", metavar="TARGET", help="a model, module:function, or an exported file")
-    add("--arch", default="bow", metavar="A", help="chip or system (default: bow)")
+    add("--arch", metavar="A", help="chip or system (default: what TARGET names, or bow)")
     add("--training", action="store_true", help="with backward pass and weight update")
     add("--micro-batch", type=count, metavar="N", help="samples of a micro-batch")
     add("--accumulation", type=count, metavar="N", help="micro-batches of an update")
@@ -75,23 +79,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.sweep is not None:
         return _several(_sweep(request, given.sweep, given.arch), given.json)
     if given.compare is not None:
-        chosen = {name: (request, name) for name in given.compare.split(",")}
+        chosen: _Chosen = {name: (request, name) for name in given.compare.split(",")}
         return _several(chosen, given.json)
     found = _estimate(request, given.arch)
     print(json.dumps(found.to_json()) if given.json else summary(found, given.by, given.top))
     return 0
 
 
-def _estimate(request: Request, arch: str) -> Estimate:
-    return price(*described(request, chip_of(arch)))
+def _estimate(request: Request, arch: str | None) -> Estimate:
+    graph, settings = described(request, DEFAULT if arch is None else chip_of(arch))
+    return price(graph, placed(settings, arch))
 
 
-def _sweep(request: Request, text: str, arch: str) -> dict[str, tuple[Request, str]]:
+def _sweep(request: Request, text: str, arch: str | None) -> _Chosen:
     name, _, values = text.partition("=")
     name = name.replace("-", "_")
     if name not in SWEPT or not values:
         raise SweepUnreadable(f"--sweep {text}: one of {', '.join(SWEPT)} with its values.")
-    chosen = {}
+    chosen: _Chosen = {}
     for value in values.split(","):
         try:
             read = SWEPT[name](value)
@@ -101,7 +106,7 @@ def _sweep(request: Request, text: str, arch: str) -> dict[str, tuple[Request, s
     return chosen
 
 
-def _several(chosen: dict[str, tuple[Request, str]], as_json: bool) -> int:
+def _several(chosen: _Chosen, as_json: bool) -> int:
     found: dict[str, Estimate] = {}
     failed: dict[str, SoftIPUError] = {}
     for name, (request, arch) in chosen.items():

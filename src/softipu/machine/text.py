@@ -33,8 +33,9 @@ def summary(found: Estimate, by: str = "layer", top: int = 10) -> str:
 def _heading(found: Estimate) -> list[str]:
     schedule = found.schedule
     ipus = len(found.memory) * schedule["replicas"]
+    system = f" of a {found.settings.system}" if found.settings.system else ""
     return [
-        f"{found.name} on {ipus} × {found.settings.chip}: "
+        f"{found.name} on {ipus} × {found.settings.chip}{system}: "
         f"{'fits' if found.fits else 'DOES NOT FIT'}",
         f"  {found.throughput:,.1f} samples/s, latency {1e3 * found.latency_seconds:,.3f} ms, "
         f"{found.cycles.total:,.0f} cycles a call at {found.clock_hz / 1e9:.2f} GHz",
