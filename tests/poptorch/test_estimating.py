@@ -27,6 +27,7 @@ from softipu.graph import Builder, Role
 from softipu.machine import Settings
 from softipu.machine.chip import machine
 from softipu.machine.text import grouped, shares
+from softipu.report.payload import of_estimate
 
 
 class Net(nn.Module):
@@ -220,6 +221,30 @@ def test_groups_hold_all_cycles_once(by: str) -> None:
     found = softipu.estimate(Net(), torch.randn(16, 64))
     total = sum(step.cycles.total for step in found.steps)
     assert sum(row[1].total for row in grouped(found, by)) == pytest.approx(total)
+
+
+def test_an_update_weighs_once_for_all_its_micro_batches() -> None:
+    """As on the page of a report: what runs often counts as often."""
+
+    def shares_of_phases(accumulation: int) -> dict[str, float]:
+        options = poptorch.Options()
+        options.Training.gradientAccumulation(accumulation)
+        batch = 4 * accumulation
+        inputs = (torch.randn(batch, 64), torch.randint(0, 10, (batch,)))
+        found = softipu.estimate(Trained(), inputs, options=options, training=True)
+        rows = {name: spent.total for name, spent, _ in grouped(found, "phase")}
+        page = of_estimate(found)
+        assert page["runs"] == {"forward": accumulation, "backward": accumulation, "update": 1}
+        on_page: dict[str, float] = dict.fromkeys(rows, 0.0)
+        for step in found.steps:
+            on_page[step.phase] += step.cycles.total * page["runs"][step.phase]
+        assert rows == pytest.approx(on_page)
+        assert f"{accumulation} × micro-batch, 1 × update" in summary(found, by="phase")
+        return {name: size / sum(rows.values()) for name, size in rows.items()}
+
+    few, many = shares_of_phases(4), shares_of_phases(64)
+    assert many["update"] < few["update"] / 8
+    assert sum(many.values()) == pytest.approx(1)
 
 
 def test_shares_add_up() -> None:

@@ -67,13 +67,15 @@ def _memory(found: Estimate) -> list[str]:
 
 
 def grouped(found: Estimate, by: str) -> list[tuple[str, Cycles, float]]:
-    """Cycles and work of steps with one name, the most expensive first. Each step runs once."""
+    """Cycles and work in one call of steps with one name, the most expensive first: each step
+    counts as often as it runs, an update once for all its micro-batches."""
     key = GROUPINGS[by]
     cycles: dict[str, Cycles] = defaultdict(Cycles)
     flops: dict[str, float] = defaultdict(float)
+    runs = found.runs()
     for step in found.steps:
-        cycles[key(step)] += step.cycles
-        flops[key(step)] += step.flops
+        cycles[key(step)] += step.cycles.times(runs[step.phase])
+        flops[key(step)] += step.flops * runs[step.phase]
     rows = [(name, spent, flops[name]) for name, spent in cycles.items()]
     return sorted(rows, key=lambda row: -row[1].total)
 
@@ -81,7 +83,11 @@ def grouped(found: Estimate, by: str) -> list[tuple[str, Cycles, float]]:
 def _breakdown(found: Estimate, by: str, top: int) -> list[str]:
     rows = grouped(found, by)
     total = sum(spent.total for _, spent, _ in rows) or 1.0
-    lines = [f"  by {by} (one micro-batch and one update):"]
+    micro_batches, updates = found.loops()
+    counted = f"{micro_batches * updates} × micro-batch"
+    if found.training:
+        counted += f", {updates} × update"
+    lines = [f"  by {by} (cycles of one call on all IPUs of a replica: {counted}):"]
     for name, spent, _ in rows[:top]:
         causes = ", ".join(f"{cause} {share:.0%}" for cause, share in shares(spent))
         lines.append(f"    {spent.total / total:6.1%} {spent.total:14,.0f}  {name}  ({causes})")
