@@ -301,6 +301,19 @@ def test_json_is_the_whole_estimate(user_module: str, capsys: pytest.CaptureFixt
     assert told["steps"]
 
 
+def test_the_command_writes_a_report_with_changes_tried(
+    user_module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"{user_module}:net", "--report", str(tmp_path / "out")]) == 0
+    assert f"Report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
+    written = json.loads((tmp_path / "out" / "profile.json").read_text())
+    assert written["hints_tried"] is True
+    assert softipu.estimate(Net(), torch.randn(4, 64)).hints_tried is False
+    assert softipu.estimate(Net(), torch.randn(4, 64), hints=True).hints_tried is True
+    with pytest.raises(SystemExit):
+        main(["resnet50", "--report", "out", "--compare", "bow"])
+
+
 def test_a_model_by_name_is_swept_over(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mobilenet-v3-small", "--sweep", "micro_batch=1,4"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -27,6 +27,7 @@ def estimate(
     options: Any = None,
     training: bool = False,
     optimizer: Any = None,
+    hints: bool | None = None,
 ) -> Estimate:
     """Throughput, latency, cycles and memory of a model on an IPU, with their causes.
 
@@ -38,11 +39,12 @@ def estimate(
     `options` are `poptorch.Options`, or `softipu.machine.Settings` for a graph. A Keras model that
     has run under an IPUStrategy, a program that `IpuCompiledProgram.compile` made and a predictor
     with `enable_ipu` need no inputs. Training needs the loss in the model, as on the IPU; without
-    `optimizer` it is plain SGD.
+    `optimizer` it is plain SGD. `hints`: whether to try changes on paper, which takes several
+    estimates; None does so for a program that has no room.
     """
     chip = DEFAULT if arch is None else chip_of(arch)
     graph, settings = _described(model_or_graph, inputs, chip, options, training, optimizer)
-    return price(graph, placed(settings, arch))
+    return price(graph, placed(settings, arch), hints=hints)
 
 
 def placed(settings: Settings, arch: str | None) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ def parser() -> cli.Parser:
     add("--compare", metavar="A,A…", help="one line for each chip or system")
     add("--by", choices=sorted(GROUPINGS), default="layer", help="how time is put together")
     add("--top", type=count, default=10, metavar="N", help="lines of that (default: 10)")
+    add("--report", metavar="DIR", help="write the report to DIR, with changes tried on paper")
     add("-j", "--json", action="store_true", help="print JSON")
     return result
 
@@ -71,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = arguments.parse_args(argv)
     if given.sweep is not None and given.compare is not None:
         arguments.error("--sweep and --compare exclude each other")
+    if given.report is not None and (given.sweep is not None or given.compare is not None):
+        arguments.error("--report is about one estimate, --sweep and --compare make several")
     request = Request(
         given.target, given.training, given.micro_batch, given.accumulation, given.iterations,
         given.replicas, given.proportion, given.half_partials, given.recompute, given.length,
@@ -81,14 +85,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.compare is not None:
         chosen: _Chosen = {name: (request, name) for name in given.compare.split(",")}
         return _several(chosen, given.json)
-    found = _estimate(request, given.arch)
+    found = _estimate(request, given.arch, hints=True if given.report is not None else None)
     print(json.dumps(found.to_json()) if given.json else summary(found, given.by, given.top))
+    if given.report is not None:
+        from softipu import report
+
+        page = report.write(found, given.report)[report.PAGE]
+        print(f"Report: {page}", file=sys.stderr if given.json else sys.stdout)
     return 0
 
 
-def _estimate(request: Request, arch: str | None) -> Estimate:
+def _estimate(request: Request, arch: str | None, hints: bool | None = None) -> Estimate:
     graph, settings = described(request, DEFAULT if arch is None else chip_of(arch))
-    return price(graph, placed(settings, arch))
+    return price(graph, placed(settings, arch), hints=hints)
 
 
 def _sweep(request: Request, text: str, arch: str | None) -> _Chosen:

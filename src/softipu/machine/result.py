@@ -123,6 +123,8 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     #: Operators without a cost: how often each appears.
     unknown: dict[str, int] = field(default_factory=dict)
+    #: Whether changes were tried, so that no hints mean that none was worth it.
+    hints_tried: bool = False
 
     @property
     def fits(self) -> bool:

@@ -48,6 +48,7 @@ def of_estimate(estimate: Estimate) -> dict[str, Any]:
             {"option": h.option, "text": h.text, "bytes": h.bytes_saved, "speed": h.speed_ratio}
             for h in estimate.hints
         ],
+        "hints_tried": estimate.hints_tried,
         "warnings": list(estimate.warnings),
         "unknown": dict(estimate.unknown),
         "texts": texts.all,
