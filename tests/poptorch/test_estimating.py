@@ -26,7 +26,7 @@ from softipu.estimating.command import main
 from softipu.graph import Builder, Role
 from softipu.machine import Settings
 from softipu.machine.chip import machine
-from softipu.machine.text import grouped, shares
+from softipu.machine.text import digits, grouped, shares
 from softipu.report.payload import of_estimate
 
 
@@ -252,6 +252,26 @@ def test_shares_add_up() -> None:
     assert sum(share for _, share in shares(found.cycles)) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"), (0.0, "0"), (1.2345e-5, "0.0000123"), (0.0123456, "0.0123"), (0.5, "0.500"),
+        (1.2345, "1.23"), (12.345, "12.3"), (12_345.67, "12,345.7"), (123_456.7, "123,457"),
+    ],
+)  # fmt: skip
+def test_small_figures_keep_their_digits(value: float, shown: str) -> None:
+    assert digits(value) == shown
+
+
+def test_a_small_model_does_not_look_as_if_it_took_no_time() -> None:
+    found = softipu.estimate(Net(), torch.randn(1, 64))
+    heads, row = compared({"net": found}).splitlines()
+    assert found.cycles.total < 50_000
+    shown = dict(zip(heads.replace("latency ms", "latency").split(), row.split()[1:], strict=False))
+    assert float(shown["Mcycles"]) == pytest.approx(found.cycles.total / 1e6, rel=0.01)
+    assert float(shown["latency"]) == pytest.approx(1e3 * found.latency_seconds, rel=0.01)
+
+
 def test_estimates_compare_side_by_side() -> None:
     found = {chip: softipu.estimate(graph(), arch=chip) for chip in ("mk2", "bow")}
     lines = compared(found).splitlines()
@@ -323,7 +343,14 @@ def test_a_model_by_name_is_swept_over(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_chips_are_compared(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"{user_module}:net", "--compare", "mk2,bow,nonsense", "--json"]) == 0
+    assert main([f"{user_module}:net", "--compare", "mk2,bow"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([f"{user_module}:net", "--compare", "mk2,nonsense"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("mk2 ")  # the others are shown nevertheless
+    assert "nonsense" not in said.out
+    assert said.err.startswith("nonsense: SIPU-8012: There is no chip")
+    assert main([f"{user_module}:net", "--compare", "mk2,bow,nonsense", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["bow"]["throughput"] > told["mk2"]["throughput"]
     assert told["nonsense"]["error"]["code"] == "SIPU-8012"

@@ -126,9 +126,8 @@ def _several(chosen: _Chosen, as_json: bool) -> int:
     if as_json:
         told: dict[str, Any] = {name: one.to_json() for name, one in found.items()}
         print(json.dumps(told | {name: {"error": e.to_json()} for name, e in failed.items()}))
-    else:
-        if found:
-            print(compared(found))
-        for name, error in failed.items():
-            print(f"{name}: {error}")
-    return 0 if found else 1
+    elif found:
+        print(compared(found))
+    for name, error in failed.items():
+        print(f"{name}: {error}", file=sys.stderr)
+    return 1 if failed else 0

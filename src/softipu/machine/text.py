@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from math import floor, log10
 from typing import Any
 
 from .result import Cycles, Estimate, Step, kib
@@ -37,7 +38,7 @@ def _heading(found: Estimate) -> list[str]:
     return [
         f"{found.name} on {ipus} × {found.settings.chip}{system}: "
         f"{'fits' if found.fits else 'DOES NOT FIT'}",
-        f"  {found.throughput:,.1f} samples/s, latency {1e3 * found.latency_seconds:,.3f} ms, "
+        f"  {found.throughput:,.1f} samples/s, latency {digits(1e3 * found.latency_seconds)} ms, "
         f"{found.cycles.total:,.0f} cycles a call at {found.clock_hz / 1e9:.2f} GHz",
         f"  micro-batch {schedule['micro_batch']} × accumulation {schedule['accumulation']} × "
         f"iterations {schedule['device_iterations']} × replicas {schedule['replicas']}",
@@ -123,7 +124,15 @@ def _shown(head: str, value: Any) -> str:
         return value
     if head in ("compute", "exchange", "host"):
         return f"{value:.0%}"
-    return f"{value:,.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return digits(value)
+
+
+def digits(value: float) -> str:
+    """At least three digits that count, so that nothing small looks like nothing."""
+    size = abs(value)
+    if size >= 1e5 or not size:
+        return f"{value:,.0f}"
+    return f"{value:,.{max(1, 2 - floor(log10(size)))}f}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
