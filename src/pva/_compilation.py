@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 
 from softipu import arch
 from softipu.machine.result import Estimate, IpuMemory, Step
@@ -28,13 +30,16 @@ INCLUDED = ("controlCode", "vectorListDescriptor")
 NOT_ALWAYS_LIVE = ("activations", "temporary")
 
 
-class IPU:
-    """Only its enumeration is used."""
+class IPU(Record):
+    """One of all replicas' IPUs, and the tiles that it has."""
 
     class Architecture(enum.Enum):
         Ipu1 = "ipu1"
         Ipu2 = "ipu2"
         Ipu21 = "ipu21"
+
+    def __init__(self, tiles: Computed[Tile]) -> None:
+        self.tiles = tiles
 
 
 class Target(Record):
@@ -91,6 +96,7 @@ class Categories(Record):
 class TileMemory(Record):
     def __init__(self, memory: IpuMemory, size: int, is_fullest: bool) -> None:
         self.total = Total(size)
+        self.overflowed = Total(max(0, size - memory.capacity))
         self._parts = memory.fullest_tile if is_fullest else divided(size, memory.all_tiles)
         # Without any part, division has nothing to divide by: all of it is variables then.
         if sum(self._parts.values()) != size:
@@ -130,12 +136,26 @@ class LivenessStep(Record):
     def notAlwaysLiveMemoryForTile(self, tile: int) -> NotAlwaysLive:
         """Zero on tiles of other IPUs than the step's: what those hold meanwhile isn't known."""
         memory, size, _ = self._compilation.place(tile)
+        return self._held(memory, [(size, 1)])
+
+    def notAlwaysLiveMemoryForIpu(self, ipu: int) -> NotAlwaysLive:
+        """Of all tiles of an IPU."""
+        return self._held(*self._compilation.sizes(ipu))
+
+    @cached_property
+    def notAlwaysLiveMemory(self) -> NotAlwaysLive:
+        """Of all tiles of one replica."""
+        return self.notAlwaysLiveMemoryForIpu(self._step.ipu)
+
+    def _held(self, memory: IpuMemory | None, sizes: list[tuple[int, int]]) -> NotAlwaysLive:
+        """On tiles of an IPU: the bytes of a tile, and how many such tiles there are."""
         if memory is None or memory.ipu != self._step.ipu or not memory.used:
             return NotAlwaysLive(0, 0)
         live = max(0, self._step.live_bytes - memory.always_live)
-        return NotAlwaysLive(
-            live * size // memory.used, self._step.temporary_bytes * size // memory.used
-        )
+        return NotAlwaysLive(*(
+            sum(held * size // memory.used * count for size, count in sizes)
+            for held in (live, self._step.temporary_bytes)
+        ))  # fmt: skip
 
 
 class Compilation(Record):
@@ -143,9 +163,11 @@ class Compilation(Record):
         self._estimate = estimate
         self._programs = programs
         self._memory = {memory.ipu: memory for memory in estimate.memory}
+        self._sizes: dict[int, tuple[IpuMemory | None, list[tuple[int, int]]]] = {}
         self.target = Target(estimate)
         self.graph = GraphInfo(estimate.steps)
         self.tiles = Computed(self.target.numTiles, self._tile)
+        self.ipus = [IPU(self._tiles_of(ipu)) for ipu in range(self.target.numIPUs)]
         self.programs = [program for step in programs for program in step]
 
     @cached_property
@@ -157,6 +179,16 @@ class Compilation(Record):
         """Steps that take time; what takes none has no program of its own."""
         pairs = zip(self._estimate.steps, self._programs, strict=True)
         return [LivenessStep(step, made[-1], self) for step, made in pairs if made]
+
+    @cached_property
+    def alwaysLiveVariables(self) -> list[Variable]:
+        """Of all tiles of one replica, one for each category."""
+        sizes: dict[str, int] = {}
+        for ipu in range(self.target.numIPUs // self.target.numReplicas):
+            for tile, count in self._alike(ipu):
+                for variable in self.alwaysLiveVariablesForTile(tile):
+                    sizes[variable.name] = sizes.get(variable.name, 0) + variable.size * count
+        return [Variable(name, size) for name, size in sizes.items()]
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
         """One for each category: the model doesn't keep single tensors."""
@@ -173,6 +205,30 @@ class Compilation(Record):
         run = max(0, bisect_right(memory.tiles, (inside, float("inf"))) - 1)
         is_fullest = memory.tiles[run][1] == memory.used and inside == fullest_tile(memory)
         return memory, memory.tiles[run][1], is_fullest
+
+    def sizes(self, ipu: int) -> tuple[IpuMemory | None, list[tuple[int, int]]]:
+        """An IPU's memory; bytes of its tiles, each with how many tiles in a row have them."""
+        if ipu not in self._sizes:
+            if not 0 <= ipu < self.target.numIPUs:
+                raise IndexError(f"IPU {ipu} of {self.target.numIPUs}")
+            placed = [(self.place(tile), count) for tile, count in self._alike(ipu)]
+            self._sizes[ipu] = placed[0][0][0], [(size, count) for (_, size, _), count in placed]
+        return self._sizes[ipu]
+
+    def _alike(self, ipu: int) -> Iterator[tuple[int, int]]:
+        """Tiles of an IPU that stand for those after them, and for how many: the first of a run
+        stands for itself, as it may be the fullest one, of which more is known."""
+        memory = self._memory.get(ipu % max(1, len(self._memory)))
+        starts = sorted({0, *(start for start, _ in memory.tiles)}) if memory is not None else [0]
+        first = ipu * self.target.tilesPerIpu
+        for start, end in pairwise([*starts, self.target.tilesPerIpu]):
+            yield first + start, 1
+            if end > start + 1:
+                yield first + start + 1, end - start - 1
+
+    def _tiles_of(self, ipu: int) -> Computed[Tile]:
+        first = ipu * self.target.tilesPerIpu
+        return Computed(self.target.tilesPerIpu, lambda tile: self._tile(first + tile))
 
     def _tile(self, tile: int) -> Tile:
         memory, size, is_fullest = self.place(tile)

@@ -200,6 +200,16 @@ def test_an_estimate_without_steps_still_has_a_page(visit: Open, tmp_path: Path)
     expect(page.locator("nav a")).to_have_text(["Summary", "What if"])
 
 
+@pytest.mark.parametrize(
+    ("tried", "said"),
+    [(False, "No changes were tried"), (True, "none makes the program clearly better")],
+)
+def test_a_page_without_hints_says_why(visit: Open, tmp_path: Path, tried: bool, said: str) -> None:
+    estimate = replace(small(), hints=(), hints_tried=tried)
+    page = visit("", path=report.write_pages(estimate, tmp_path)["report.html"])
+    expect(page.locator("#hints")).to_contain_text(said)
+
+
 # --- memory and liveness -----------------------------------------------------------------------
 
 

@@ -283,6 +283,53 @@ def test_the_worst_step_of_the_fullest_tile_is_the_models(two_ipus: pva.Report) 
     assert worst.notAlwaysLiveMemoryForTile(TILES + tile).bytes == 0
 
 
+def test_liveness_of_a_step_is_that_of_all_its_tiles(two_ipus: pva.Report) -> None:
+    """Of one replica: scripts multiply by the number of replicas."""
+    for step in two_ipus.compilation.livenessProgramSteps[::17]:
+        by_ipu = [
+            sum(
+                step.notAlwaysLiveMemoryForTile(tile).bytes
+                for tile in range(ipu * TILES, (ipu + 1) * TILES)
+            )
+            for ipu in range(2)
+        ]
+        assert [step.notAlwaysLiveMemoryForIpu(ipu).bytes for ipu in range(2)] == by_ipu
+        assert step.notAlwaysLiveMemory.bytes == sum(by_ipu) > 0
+        variables = step.notAlwaysLiveMemory.variables
+        assert sum(one.size for one in variables) == step.notAlwaysLiveMemory.bytes
+    for wrong in (-1, 8):
+        with pytest.raises(IndexError):
+            step.notAlwaysLiveMemoryForIpu(wrong)
+
+
+def test_peak_liveness_as_public_scripts_compute_it(two_ipus: pva.Report) -> None:
+    always = sum(variable.size for variable in two_ipus.compilation.alwaysLiveVariables)
+    tiles = [tile.memory.alwaysLiveBytes for tile in two_ipus.compilation.tiles]
+    assert always == sum(tiles[: 2 * TILES]) == sum(tiles) // 4
+    worst = max(s.notAlwaysLiveMemory.bytes for s in two_ipus.compilation.livenessProgramSteps)
+    assert 0 < worst < sum(one.memory.total.includingGaps for one in two_ipus.compilation.tiles)
+
+
+def test_tiles_are_found_by_their_ipu(two_ipus: pva.Report) -> None:
+    ipus = two_ipus.compilation.ipus
+    assert len(ipus) == two_ipus.compilation.target.numIPUs
+    every = [tile.memory.total.excludingGaps for tile in two_ipus.compilation.tiles]
+    mine = [tile.memory.total.excludingGaps for ipu in ipus for tile in ipu.tiles]
+    assert mine == every
+    code = sum(tile.memory.category.vertexCode.total for tile in ipus[1].tiles)
+    assert code > 0
+    with pytest.raises(IndexError):
+        ipus[0].tiles[TILES]
+
+
+def test_what_is_beyond_a_tile_s_memory_is_said(two_ipus: pva.Report, tmp_path: Path) -> None:
+    assert all(t.memory.overflowed.includingGaps == 0 for t in two_ipus.compilation.tiles[::61])
+    large = small(scale=2.0)
+    ipu = opened(large, tmp_path / "large").compilation.ipus[0]
+    most = max(tile.memory.overflowed.excludingGaps for tile in ipu.tiles)
+    assert most == large.memory[0].used - large.memory[0].capacity > 0
+
+
 @pytest.mark.parametrize("tile", [-1, 8 * TILES])
 def test_a_tile_that_is_not_there_is_an_index_error(two_ipus: pva.Report, tile: int) -> None:
     with pytest.raises(IndexError):
@@ -305,8 +352,10 @@ def test_nothing_is_lost_in_dividing(total: int, weights: dict[str, int]) -> Non
 
 
 def test_names_without_a_figure_say_why(two_ipus: pva.Report) -> None:
-    with pytest.raises(ProfileLacks, match="Compilation has no `loweredVariables`"):
-        _ = two_ipus.compilation.loweredVariables
+    for name in ("loweredVariables", "alwaysLiveVariabels"):  # of libpva, and of nobody
+        with pytest.raises(ProfileLacks, match=f"Compilation has no `{name}`") as caught:
+            getattr(two_ipus.compilation, name)
+        assert "Misspelt, or a name of libpva" in str(caught.value)
     assert not hasattr(two_ipus.compilation.graph, "numEdges")
     assert hasattr(two_ipus.compilation, "alwaysLiveVariablesForTile")
     with pytest.raises(AttributeError):
@@ -338,6 +387,8 @@ def test_an_estimate_without_steps_or_memory_can_be_looked_at(tmp_path: Path) ->
     assert empty.compilation.programs == []
     assert empty.compilation.tiles[0].memory.total.includingGaps == 0
     assert empty.compilation.alwaysLiveVariablesForTile(0)[0].size == 0
+    assert sum(one.size for one in empty.compilation.alwaysLiveVariables) == 0
+    assert empty.compilation.ipus[0].tiles[0].memory.overflowed.includingGaps == 0
 
 
 def test_long_lists_print_their_first_items(two_ipus: pva.Report) -> None:

@@ -15,7 +15,7 @@ from report_samples import bert, resnet, small
 
 from softipu.machine.result import Cycles, Estimate, Step
 from softipu.machine.settings import Settings
-from softipu.report.timeline import Block, Timeline, lay_out, runs_of
+from softipu.report.timeline import Block, Timeline, lay_out
 
 
 def step(op: str, phase: str, ipu: int, cycles: float, stage: int | None = None) -> Step:
@@ -184,17 +184,18 @@ def test_any_program_is_laid_out_soundly(
         steps += [step(f"b{i}", "backward", i, sizes[4 + i]) for i in reversed(range(ipus))]
         steps += [step(f"u{i}", "update", i, sizes[8 + i]) for i in range(ipus)]
     schedule = {"accumulation": accumulation, "device_iterations": iterations}
-    timeline = lay_out(estimate(steps, schedule, execution=execution))
+    made = estimate(steps, schedule, execution=execution)
+    timeline, runs = lay_out(made), made.runs()
     assert_sound(timeline)
 
     # Every group runs as often as its phase says, each micro-batch once.
     groups = (*timeline.groups, *timeline.updates)
     counts = Counter(block.group for block in timeline.blocks())
-    assert counts == {number: runs_of(group.phase, timeline) for number, group in enumerate(groups)}
+    assert counts == {number: runs[group.phase] for number, group in enumerate(groups)}
     # A pipeline that is kept full gains; no IPU beats its own work.
     alone = lay_out(estimate(steps, schedule, execution="sharded")).total
     if timeline.pipelined and timeline.micro_batches >= 20 * ipus:
         assert timeline.total <= alone * (1 + 1e-9) + timeline.depth * timeline.turn_cycles
     for ipu in range(ipus):
-        work = sum(g.cycles.total * runs_of(g.phase, timeline) for g in groups if g.ipu == ipu)
+        work = sum(g.cycles.total * runs[g.phase] for g in groups if g.ipu == ipu)
         assert timeline.total >= work * (1 - 1e-9)

@@ -18,13 +18,16 @@ from softipu.errors import (
     EstimateTargetUnknown,
     GraphEmpty,
     OptionsContradict,
+    SettingsContradict,
     SweepUnreadable,
 )
 from softipu.estimating import compared, summary
 from softipu.estimating.command import main
 from softipu.graph import Builder, Role
 from softipu.machine import Settings
-from softipu.machine.text import grouped, shares
+from softipu.machine.chip import machine
+from softipu.machine.text import digits, grouped, shares
+from softipu.report.payload import of_estimate
 
 
 class Net(nn.Module):
@@ -74,6 +77,44 @@ def test_training_takes_longer_than_inference() -> None:
 
 def test_a_system_stands_for_its_chip() -> None:
     assert softipu.estimate(Net(), torch.randn(4, 64), arch="pod16").settings.chip == "mk2"
+
+
+@pytest.mark.parametrize("arch", ["bow-pod4", "bow-2000"])
+def test_a_program_larger_than_its_system_is_refused(arch: str) -> None:
+    def found(replicas: int, arch: str) -> softipu.Estimate:
+        options = poptorch.Options().replicationFactor(replicas)
+        return softipu.estimate(Net(), torch.randn(4 * replicas, 64), arch=arch, options=options)
+
+    with pytest.raises(SettingsContradict, match=f"takes 16 IPUs, the system {arch} has 4"):
+        found(16, arch)
+    fits = found(4, arch)
+    assert fits.settings.system == arch
+    assert f"4 × bow of a {arch}" in summary(fits)
+    # A chip alone stands for as many as there need to be.
+    assert found(16, "bow").settings.system is None
+
+
+def test_links_are_those_of_the_system() -> None:
+    x = torch.randn(4, 64)
+    named = machine(softipu.estimate(Net(), x, arch="pod256").settings)
+    smallest = machine(softipu.estimate(Net(), x, arch="mk2").settings)
+    assert (named.system, named.link_domain) == ("pod256", 64)
+    assert (smallest.system, smallest.link_domain) == ("m2000", 4)
+
+
+def test_the_arch_that_is_asked_for_wins_over_the_options_chip() -> None:
+    options = poptorch.Options().useOfflineIpuTarget(2)
+    x = torch.randn(4, 64)
+    assert softipu.estimate(Net(), x, options=options).settings.chip == "mk2"
+    assert softipu.estimate(Net(), x, arch="bow", options=options).settings.chip == "bow"
+    assert softipu.estimate(Net(), x).settings.chip == "bow"
+
+
+def test_two_systems_are_refused() -> None:
+    with pytest.raises(OptionsContradict, match="arch is pod4"):
+        softipu.estimate(graph(), arch="pod4", options=Settings(chip="mk2", system="pod16"))
+    same = softipu.estimate(graph(), arch="mk2", options=Settings(chip="mk2", system="pod16"))
+    assert same.settings.system == "pod16"
 
 
 def test_a_faster_chip_is_faster() -> None:
@@ -182,9 +223,53 @@ def test_groups_hold_all_cycles_once(by: str) -> None:
     assert sum(row[1].total for row in grouped(found, by)) == pytest.approx(total)
 
 
+def test_an_update_weighs_once_for_all_its_micro_batches() -> None:
+    """As on the page of a report: what runs often counts as often."""
+
+    def shares_of_phases(accumulation: int) -> dict[str, float]:
+        options = poptorch.Options()
+        options.Training.gradientAccumulation(accumulation)
+        batch = 4 * accumulation
+        inputs = (torch.randn(batch, 64), torch.randint(0, 10, (batch,)))
+        found = softipu.estimate(Trained(), inputs, options=options, training=True)
+        rows = {name: spent.total for name, spent, _ in grouped(found, "phase")}
+        page = of_estimate(found)
+        assert page["runs"] == {"forward": accumulation, "backward": accumulation, "update": 1}
+        on_page: dict[str, float] = dict.fromkeys(rows, 0.0)
+        for step in found.steps:
+            on_page[step.phase] += step.cycles.total * page["runs"][step.phase]
+        assert rows == pytest.approx(on_page)
+        assert f"{accumulation} × micro-batch, 1 × update" in summary(found, by="phase")
+        return {name: size / sum(rows.values()) for name, size in rows.items()}
+
+    few, many = shares_of_phases(4), shares_of_phases(64)
+    assert many["update"] < few["update"] / 8
+    assert sum(many.values()) == pytest.approx(1)
+
+
 def test_shares_add_up() -> None:
     found = softipu.estimate(Net(), torch.randn(16, 64))
     assert sum(share for _, share in shares(found.cycles)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"), (0.0, "0"), (1.2345e-5, "0.0000123"), (0.0123456, "0.0123"), (0.5, "0.500"),
+        (1.2345, "1.23"), (12.345, "12.3"), (12_345.67, "12,345.7"), (123_456.7, "123,457"),
+    ],
+)  # fmt: skip
+def test_small_figures_keep_their_digits(value: float, shown: str) -> None:
+    assert digits(value) == shown
+
+
+def test_a_small_model_does_not_look_as_if_it_took_no_time() -> None:
+    found = softipu.estimate(Net(), torch.randn(1, 64))
+    heads, row = compared({"net": found}).splitlines()
+    assert found.cycles.total < 50_000
+    shown = dict(zip(heads.replace("latency ms", "latency").split(), row.split()[1:], strict=False))
+    assert float(shown["Mcycles"]) == pytest.approx(found.cycles.total / 1e6, rel=0.01)
+    assert float(shown["latency"]) == pytest.approx(1e3 * found.latency_seconds, rel=0.01)
 
 
 def test_estimates_compare_side_by_side() -> None:
@@ -221,12 +306,32 @@ def test_a_function_of_the_user_s(user_module: str, capsys: pytest.CaptureFixtur
     assert "Linear on 1 × mk2: fits" in capsys.readouterr().out
 
 
+def test_the_command_refuses_what_a_system_has_no_room_for(user_module: str) -> None:
+    net = f"{user_module}:net"
+    with pytest.raises(SettingsContradict, match="bow-pod4 has 4"):
+        main([net, "--arch", "bow-pod4", "--replicas", "16"])
+    assert main([net, "--arch", "bow-pod16", "--replicas", "16"]) == 0
+
+
 def test_json_is_the_whole_estimate(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"{user_module}:net", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["format"] == 1
     assert told["fits"] is True
     assert told["steps"]
+
+
+def test_the_command_writes_a_report_with_changes_tried(
+    user_module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"{user_module}:net", "--report", str(tmp_path / "out")]) == 0
+    assert f"Report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
+    written = json.loads((tmp_path / "out" / "profile.json").read_text())
+    assert written["hints_tried"] is True
+    assert softipu.estimate(Net(), torch.randn(4, 64)).hints_tried is False
+    assert softipu.estimate(Net(), torch.randn(4, 64), hints=True).hints_tried is True
+    with pytest.raises(SystemExit):
+        main(["resnet50", "--report", "out", "--compare", "bow"])
 
 
 def test_a_model_by_name_is_swept_over(capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +343,14 @@ def test_a_model_by_name_is_swept_over(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_chips_are_compared(user_module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"{user_module}:net", "--compare", "mk2,bow,nonsense", "--json"]) == 0
+    assert main([f"{user_module}:net", "--compare", "mk2,bow"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([f"{user_module}:net", "--compare", "mk2,nonsense"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].startswith("mk2 ")  # the others are shown nevertheless
+    assert "nonsense" not in said.out
+    assert said.err.startswith("nonsense: SIPU-8012: There is no chip")
+    assert main([f"{user_module}:net", "--compare", "mk2,bow,nonsense", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["bow"]["throughput"] > told["mk2"]["throughput"]
     assert told["nonsense"]["error"]["code"] == "SIPU-8012"
@@ -267,8 +379,7 @@ def test_an_exported_executable_is_estimated(
         (["no_such_module:f"], EstimateTargetUnknown, "no_such_module"),
         (["json:no_function"], EstimateTargetUnknown, "no_function"),
         (["resnet50", "--sweep", "colour=1"], SweepUnreadable, "micro_batch"),
-        (["resnet50", "--sweep", "micro_batch=a"], SweepUnreadable, "'a' is no number"),
-        (["json:dumps", "--sweep", "micro_batch=1"], SweepUnreadable, "decides"),
+        (["resnet50", "--sweep", "micro_batch=a"], SweepUnreadable, "'a' is not a whole number"),
         (["roberta-base", "--training"], EstimateTargetUnknown, "inference"),
     ],
 )

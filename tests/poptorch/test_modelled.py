@@ -14,7 +14,9 @@ from torch import nn
 import poptorch
 import softipu
 from poptorch._modelled import bytes_at_most
+from softipu import report
 from softipu.estimating.modelled import THREAD, out_of_memory
+from softipu.machine import Estimate
 from softipu.machine.result import kib
 
 
@@ -181,6 +183,36 @@ def test_profiling_writes_a_report(tmp_path: Path) -> None:
     assert files_in(tmp_path) == {f"inference/{name}" for name in REPORT}
     told = json.loads((tmp_path / "inference" / "profile.json").read_text())
     assert told["name"] == "Linear"
+
+
+def profile_of(folder: Path) -> Estimate:
+    return report.read(folder / "inference" / "profile.pop")
+
+
+def test_a_report_of_a_program_that_fits_has_hints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def layers() -> nn.Module:
+        return nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(24)))
+
+    x = torch.randn(256, 512)
+    model = poptorch.inferenceModel(layers(), quiet().enableProfiling(str(tmp_path / "plain")))
+    model.compile(x)
+    found = profile_of(tmp_path / "plain")
+    assert found.fits
+    assert found.hints_tried
+    assert "io_tiles" in {hint.option for hint in found.hints}
+    # Whoever asked before the report, as SOFTIPU_STRICT does, asked for no hints.
+    monkeypatch.setenv("SOFTIPU_STRICT", "1")
+    model = poptorch.inferenceModel(layers(), quiet().enableProfiling(str(tmp_path / "strict")))
+    model.compile(x)
+    assert profile_of(tmp_path / "strict").hints == found.hints
+
+
+def test_a_run_without_a_report_tries_no_changes() -> None:
+    model = poptorch.inferenceModel(nn.Linear(64, 32), quiet())
+    model.compile(torch.randn(4, 64))
+    assert not model._modelled().estimate().hints_tried
 
 
 def test_engine_options_and_softipu_run_ask_for_reports_too(

@@ -71,7 +71,7 @@ class ProfileLacks(SoftIPUError, AttributeError):
     """An AttributeError too, so that `hasattr` says no."""
 
     code = 8055
-    cause = "libpva has the name; the machine model doesn't know the figure, and invents none."
+    cause = "Misspelt, or a name of libpva whose figure the machine model doesn't know or invent."
     remedy = "See docs/report.md for what `pva` reads from a profile of softipu."
 
 

@@ -15,29 +15,48 @@ from softipu.machine import estimate as price
 
 from .programs import described_program
 
+#: The chip where nobody names one.
+DEFAULT = "bow"
+
 
 def estimate(
     model_or_graph: Any,
     inputs: Any = (),
     *,
-    arch: str = "bow",
+    arch: str | None = None,
     options: Any = None,
     training: bool = False,
     optimizer: Any = None,
+    hints: bool | None = None,
 ) -> Estimate:
     """Throughput, latency, cycles and memory of a model on an IPU, with their causes.
 
     `model_or_graph` is a PyTorch module or function, a model that `poptorch.inferenceModel` or
     `trainingModel` made, or a `softipu.graph.Graph`. `inputs` are those of one whole call, a tuple
     or a single tensor; tensors on the device `meta` will do. `arch` is a chip or a system, such as
-    `mk2` or `bow-pod16`. `options` are `poptorch.Options`, or `softipu.machine.Settings` for a
-    graph. A Keras model that has run under an IPUStrategy, a program that
-    `IpuCompiledProgram.compile` made and a predictor with `enable_ipu` need no inputs. Training
-    needs the loss in the model, as on the IPU; without `optimizer` it is plain SGD.
+    `mk2` or `bow-pod16`, and wins over a chip that options name; a program that takes more IPUs
+    than a system has is refused. Without it, it is the chip that `options` name, or else a Bow.
+    `options` are `poptorch.Options`, or `softipu.machine.Settings` for a graph. A Keras model that
+    has run under an IPUStrategy, a program that `IpuCompiledProgram.compile` made and a predictor
+    with `enable_ipu` need no inputs. Training needs the loss in the model, as on the IPU; without
+    `optimizer` it is plain SGD. `hints`: whether to try changes on paper, which takes several
+    estimates; None does so for a program that has no room.
     """
-    chip = chip_of(arch)
+    chip = DEFAULT if arch is None else chip_of(arch)
     graph, settings = _described(model_or_graph, inputs, chip, options, training, optimizer)
-    return price(graph, settings)
+    return price(graph, placed(settings, arch), hints=hints)
+
+
+def placed(settings: Settings, arch: str | None) -> Settings:
+    """Settings for the chip or system that somebody named, if anybody did."""
+    if arch is None:
+        return settings
+    chip = chip_of(arch)
+    if arch == chip:  # a name that is both, such as c600, is the chip: cards stand side by side
+        return replace(settings, chip=chip)
+    if settings.system not in (None, arch):
+        raise OptionsContradict(f"arch is {arch}, but the settings' system is {settings.system}.")
+    return replace(settings, chip=chip, system=arch)
 
 
 def chip_of(arch: str) -> str:
@@ -93,7 +112,7 @@ def _graph_settings(graph: Graph, chip: str, options: Any, training: bool) -> Se
         )
     if training and not graph.training:
         raise OptionsContradict("training=True, but the graph has no backward pass.")
-    return replace(options, chip=chip) if options is not None else Settings(chip=chip)
+    return options if options is not None else Settings(chip=chip)
 
 
 def _is_torch(source: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from softipu.machine import estimate as price
 from softipu.machine.text import GROUPINGS, compared, summary
 from softipu.tools import cli
 
-from .api import chip_of
-from .targets import SWEPT, Request, described
+from .api import DEFAULT, chip_of, placed
+from .request import SWEPT, Request, count, io_tiles, proportion
+from .targets import described
 
 EPILOG = """\
 TARGET is one of
@@ -32,6 +34,10 @@ examples:
   softipu estimate resnet50 --compare mk2,bow,c600"""
 
 
+#: What is asked for by the name of its line, with the chip or system if one was named.
+_Chosen = dict[str, tuple[Request, str | None]]
+
+
 def parser() -> cli.Parser:
     result = cli.Parser(
         prog="softipu estimate",
@@ -40,79 +46,76 @@ def parser() -> cli.Parser:
     )
     add = result.add_argument
     add("target", metavar="TARGET", help="a model, module:function, or an exported file")
-    add("--arch", default="bow", metavar="A", help="chip or system (default: bow)")
+    add("--arch", metavar="A", help="chip or system (default: what TARGET names, or bow)")
     add("--training", action="store_true", help="with backward pass and weight update")
-    add("--micro-batch", type=_count, metavar="N", help="samples of a micro-batch")
-    add("--accumulation", type=_count, default=1, metavar="N", help="micro-batches of an update")
-    add("--iterations", type=_count, default=1, metavar="N", help="device iterations of a call")
-    add("--replicas", type=_count, default=1, metavar="N", help="copies of the model")
-    add("--proportion", type=float, metavar="P", help="available memory proportion, 0 to 1")
+    add("--micro-batch", type=count, metavar="N", help="samples of a micro-batch")
+    add("--accumulation", type=count, metavar="N", help="micro-batches of an update")
+    add("--iterations", type=count, metavar="N", help="device iterations of a call")
+    add("--replicas", type=count, metavar="N", help="copies of the model")
+    add("--proportion", type=proportion, metavar="P", help="available memory proportion, 0 to 1")
     add("--half-partials", action="store_true", help="partial sums in half precision")
     add("--recompute", action=argparse.BooleanOptionalAction, default=None,
         help="whether the backward pass repeats the forward pass")  # fmt: skip
-    add("--length", type=_count, default=128, metavar="N", help="of sequences (default: 128)")
-    add("--io-tiles", type=int, default=0, metavar="N", help="tiles that only do I/O")
+    add("--length", type=count, metavar="N", help="of sequences (default: 128)")
+    add("--io-tiles", type=io_tiles, metavar="N", help="tiles that only do I/O")
     names = ", ".join(SWEPT)
     add("--sweep", metavar="NAME=V,V…", help=f"one line for each value of {names}")
     add("--compare", metavar="A,A…", help="one line for each chip or system")
     add("--by", choices=sorted(GROUPINGS), default="layer", help="how time is put together")
-    add("--top", type=_count, default=10, metavar="N", help="lines of that (default: 10)")
+    add("--top", type=count, default=10, metavar="N", help="lines of that (default: 10)")
+    add("--report", metavar="DIR", help="write the report to DIR, with changes tried on paper")
     add("-j", "--json", action="store_true", help="print JSON")
     return result
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1")
-    return value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
     given = arguments.parse_args(argv)
-    if given.sweep and given.compare:
+    if given.sweep is not None and given.compare is not None:
         arguments.error("--sweep and --compare exclude each other")
+    if given.report is not None and (given.sweep is not None or given.compare is not None):
+        arguments.error("--report is about one estimate, --sweep and --compare make several")
     request = Request(
         given.target, given.training, given.micro_batch, given.accumulation, given.iterations,
         given.replicas, given.proportion, given.half_partials, given.recompute, given.length,
         given.io_tiles,
     )  # fmt: skip
-    if given.sweep:
+    if given.sweep is not None:
         return _several(_sweep(request, given.sweep, given.arch), given.json)
-    if given.compare:
-        chosen = {name: (request, name) for name in given.compare.split(",")}
+    if given.compare is not None:
+        chosen: _Chosen = {name: (request, name) for name in given.compare.split(",")}
         return _several(chosen, given.json)
-    found = _estimate(request, given.arch)
+    found = _estimate(request, given.arch, hints=True if given.report is not None else None)
     print(json.dumps(found.to_json()) if given.json else summary(found, given.by, given.top))
+    if given.report is not None:
+        from softipu import report
+
+        page = report.write(found, given.report)[report.PAGE]
+        print(f"Report: {page}", file=sys.stderr if given.json else sys.stdout)
     return 0
 
 
-def _estimate(request: Request, arch: str) -> Estimate:
-    return price(*described(request, chip_of(arch)))
+def _estimate(request: Request, arch: str | None, hints: bool | None = None) -> Estimate:
+    graph, settings = described(request, DEFAULT if arch is None else chip_of(arch))
+    return price(graph, placed(settings, arch), hints=hints)
 
 
-def _sweep(request: Request, text: str, arch: str) -> dict[str, tuple[Request, str]]:
+def _sweep(request: Request, text: str, arch: str | None) -> _Chosen:
     name, _, values = text.partition("=")
     name = name.replace("-", "_")
     if name not in SWEPT or not values:
         raise SweepUnreadable(f"--sweep {text}: one of {', '.join(SWEPT)} with its values.")
-    if ":" in request.target:
-        raise SweepUnreadable(
-            f"{request.target} decides about its inputs itself.",
-            remedy="Sweep over a model by name, or call the command once for each function.",
-        )
-    chosen = {}
+    chosen: _Chosen = {}
     for value in values.split(","):
         try:
             read = SWEPT[name](value)
-        except ValueError:
-            raise SweepUnreadable(f"--sweep {text}: {value!r} is no number.") from None
+        except argparse.ArgumentTypeError as error:
+            raise SweepUnreadable(f"--sweep {text}: {error}.") from None
         chosen[f"{name}={value}"] = (request.changed(**{name: read}), arch)
     return chosen
 
 
-def _several(chosen: dict[str, tuple[Request, str]], as_json: bool) -> int:
+def _several(chosen: _Chosen, as_json: bool) -> int:
     found: dict[str, Estimate] = {}
     failed: dict[str, SoftIPUError] = {}
     for name, (request, arch) in chosen.items():
@@ -123,9 +126,8 @@ def _several(chosen: dict[str, tuple[Request, str]], as_json: bool) -> int:
     if as_json:
         told: dict[str, Any] = {name: one.to_json() for name, one in found.items()}
         print(json.dumps(told | {name: {"error": e.to_json()} for name, e in failed.items()}))
-    else:
-        if found:
-            print(compared(found))
-        for name, error in failed.items():
-            print(f"{name}: {error}")
-    return 0 if found else 1
+    elif found:
+        print(compared(found))
+    for name, error in failed.items():
+        print(f"{name}: {error}", file=sys.stderr)
+    return 1 if failed else 0

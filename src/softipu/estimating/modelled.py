@@ -65,20 +65,22 @@ class Modelled:
         """Cycles of a call; 0 while nobody has asked for an estimate: none is made for this."""
         return 0 if self._found is None else round(self._found.cycles.total)
 
-    def estimate(self) -> Estimate:
-        """The estimate; what went wrong with it is raised to whoever asks."""
+    def estimate(self, hints: bool = False) -> Estimate:
+        """The estimate; what went wrong with it is raised to whoever asks. `hints`: changes have
+        been tried, also for a program that fits, which takes seconds for a large one."""
         with self._lock:
-            if not self.known:
-                self._attempt(self._make)
+            untried = self._found is not None and hints and not self._found.hints_tried
+            if not self.known or untried:
+                self._attempt(lambda: self._make(hints))
         if self._problem is not None:
             raise self._problem
         assert self._found is not None
         return self._found
 
-    def _make(self) -> None:
+    def _make(self, hints: bool) -> None:
         graph, options = self._describe()
         self._training = graph.training
-        self._found = price(graph, options)
+        self._found = price(graph, options, hints=True if hints else None)
 
     def _attempt(self, action: Callable[[], object]) -> None:
         try:
@@ -127,7 +129,7 @@ class Modelled:
         if settings.get("SOFTIPU_STRICT"):
             self._strictly()
         try:
-            found = self.estimate()
+            found = self.estimate(hints=True)
         except SoftIPUError as problem:
             self._tell_problem(problem)
             return None

@@ -6,44 +6,17 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from softipu.errors import EstimateTargetUnknown
+from softipu.errors import EstimateTargetUnknown, OptionsContradict
+
+from .adapting import adapted
+from .request import Request
 
 #: Models that the command knows by name, besides those of `softipu bench`.
 TEXT = ("bert-base", "bert-large", "roberta-base", "albert-base", "deberta-base")
-#: How the command finds out about the models without importing PyTorch.
 SPEECH = ("conformer-medium",)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked: numbers that users sweep over, by the names they write."""
-
-    target: str
-    training: bool = False
-    micro_batch: int | None = None
-    accumulation: int = 1
-    iterations: int = 1
-    replicas: int = 1
-    proportion: float | None = None
-    half_partials: bool = False
-    recompute: bool | None = None
-    length: int = 128
-    io_tiles: int = 0
-
-    def changed(self, **changes: Any) -> Request:
-        return replace(self, **changes)
-
-
-#: Names that can be swept over, and how their values are read.
-SWEPT: dict[str, Callable[[str], Any]] = {
-    "micro_batch": int, "accumulation": int, "iterations": int, "replicas": int,
-    "proportion": float, "length": int, "io_tiles": int,
-}  # fmt: skip
 
 
 def known_models() -> tuple[str, ...]:
@@ -58,11 +31,11 @@ def described(request: Request, chip: str) -> tuple[Any, Any]:
     if target in known_models():
         return _known(request, chip)
     if ":" in target and not os.path.exists(target):
-        return _function(request, chip)
+        return adapted(*_function(request, chip), request)
     if os.path.exists(target):
         from poptorch._estimate import described_file
 
-        return described_file(target, chip)
+        return adapted(*described_file(target, chip), request)
     names = known_models()
     close = difflib.get_close_matches(target, names, n=1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -82,18 +55,34 @@ def _known(request: Request, chip: str) -> tuple[Any, Any]:
 def _workload(request: Request, chip: str) -> Any:
     from softipu.accuracy.rows import Workload
 
+    _refuse_idle(request)
     model, arguments, optimizer, batch = _model(request)
     recompute = None if request.recompute is None else int(request.recompute)
     return Workload(
-        model, chip, request.micro_batch or batch, request.training, request.accumulation,
-        request.iterations, request.replicas, arguments,
-        () if request.proportion is None else (request.proportion,), request.half_partials,
-        recompute, optimizer=optimizer, io_tiles=request.io_tiles,
+        model, chip, _or(request.micro_batch, batch), request.training,
+        _or(request.accumulation, 1), _or(request.iterations, 1), _or(request.replicas, 1),
+        arguments, () if request.proportion is None else (request.proportion,),
+        request.half_partials, recompute, optimizer=optimizer, io_tiles=_or(request.io_tiles, 0),
     )  # fmt: skip
+
+
+def _or(given: int | None, default: int) -> int:
+    return default if given is None else given
+
+
+def _refuse_idle(request: Request) -> None:
+    """Options that would change nothing about a known model, so that somebody misunderstands."""
+    if request.length is not None and request.target not in TEXT:
+        raise OptionsContradict(
+            f"--length {request.length}: {request.target} takes no sequences of words.",
+            remedy=f"Leave --length out, or ask about one of {', '.join(TEXT)}.",
+        )
+    request.refuse_training_options(request.training)
 
 
 def _model(request: Request) -> tuple[str, dict[str, Any], str, int]:
     name, training = request.target, request.training
+    length = _or(request.length, 128)
     if name in SPEECH:
         if not training:
             raise EstimateTargetUnknown(f"{name} is only known with its losses: add --training.")
@@ -102,11 +91,11 @@ def _model(request: Request) -> tuple[str, dict[str, Any], str, int]:
         return "cnn", {"name": name}, "momentum", 16
     shape = name.removeprefix("bert-").removesuffix("-base")
     if not training:
-        return "answers", {"shape": shape, "length": request.length}, "sgd", 8
+        return "answers", {"shape": shape, "length": length}, "sgd", 8
     if not name.startswith("bert"):
         raise EstimateTargetUnknown(f"{name} is only known for inference.")
     split = (3, 7, 7, 7) if shape == "large" else (0, 4, 4, 4)
-    arguments = {"shape": shape, "split": split, "length": request.length, "masked": 20}
+    arguments = {"shape": shape, "split": split, "length": length, "masked": 20}
     return "bert", arguments, "lamb", 8
 
 

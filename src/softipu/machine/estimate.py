@@ -39,7 +39,7 @@ def estimate(graph: Graph, settings: Settings, *, hints: bool | None = None) -> 
     if hints or (hints is None and not found.fits):
         from .hints import hints as find_hints
 
-        found = replace(found, hints=find_hints(graph, settings, found))
+        found = replace(found, hints=find_hints(graph, settings, found), hints_tried=True)
     return found
 
 

@@ -123,10 +123,31 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     #: Operators without a cost: how often each appears.
     unknown: dict[str, int] = field(default_factory=dict)
+    #: Whether changes were tried, so that no hints mean that none was worth it.
+    hints_tried: bool = False
 
     @property
     def fits(self) -> bool:
         return all(memory.fits for memory in self.memory)
+
+    @property
+    def training(self) -> bool:
+        return any(step.phase != "forward" for step in self.steps)
+
+    def loops(self) -> tuple[int, int]:
+        """Micro-batches between updates, and updates in a call. Without updates nothing separates
+        the iterations, so that all micro-batches are of one kind."""
+        accumulation = max(1, int(self.schedule.get("accumulation", 1)))
+        iterations = max(1, int(self.schedule.get("device_iterations", 1)))
+        return (accumulation, iterations) if self.training else (accumulation * iterations, 1)
+
+    def runs(self) -> dict[str, int]:
+        """How often a step of each phase runs in one call."""
+        micro_batches, updates = self.loops()
+        return {
+            phase: updates if phase == "update" else micro_batches * updates
+            for phase in dict.fromkeys(step.phase for step in self.steps)
+        }
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "fits": self.fits, **asdict(self)}

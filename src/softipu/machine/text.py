@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from math import floor, log10
 from typing import Any
 
 from .result import Cycles, Estimate, Step, kib
@@ -33,10 +34,11 @@ def summary(found: Estimate, by: str = "layer", top: int = 10) -> str:
 def _heading(found: Estimate) -> list[str]:
     schedule = found.schedule
     ipus = len(found.memory) * schedule["replicas"]
+    system = f" of a {found.settings.system}" if found.settings.system else ""
     return [
-        f"{found.name} on {ipus} × {found.settings.chip}: "
+        f"{found.name} on {ipus} × {found.settings.chip}{system}: "
         f"{'fits' if found.fits else 'DOES NOT FIT'}",
-        f"  {found.throughput:,.1f} samples/s, latency {1e3 * found.latency_seconds:,.3f} ms, "
+        f"  {found.throughput:,.1f} samples/s, latency {digits(1e3 * found.latency_seconds)} ms, "
         f"{found.cycles.total:,.0f} cycles a call at {found.clock_hz / 1e9:.2f} GHz",
         f"  micro-batch {schedule['micro_batch']} × accumulation {schedule['accumulation']} × "
         f"iterations {schedule['device_iterations']} × replicas {schedule['replicas']}",
@@ -66,13 +68,15 @@ def _memory(found: Estimate) -> list[str]:
 
 
 def grouped(found: Estimate, by: str) -> list[tuple[str, Cycles, float]]:
-    """Cycles and work of steps with one name, the most expensive first. Each step runs once."""
+    """Cycles and work in one call of steps with one name, the most expensive first: each step
+    counts as often as it runs, an update once for all its micro-batches."""
     key = GROUPINGS[by]
     cycles: dict[str, Cycles] = defaultdict(Cycles)
     flops: dict[str, float] = defaultdict(float)
+    runs = found.runs()
     for step in found.steps:
-        cycles[key(step)] += step.cycles
-        flops[key(step)] += step.flops
+        cycles[key(step)] += step.cycles.times(runs[step.phase])
+        flops[key(step)] += step.flops * runs[step.phase]
     rows = [(name, spent, flops[name]) for name, spent in cycles.items()]
     return sorted(rows, key=lambda row: -row[1].total)
 
@@ -80,7 +84,11 @@ def grouped(found: Estimate, by: str) -> list[tuple[str, Cycles, float]]:
 def _breakdown(found: Estimate, by: str, top: int) -> list[str]:
     rows = grouped(found, by)
     total = sum(spent.total for _, spent, _ in rows) or 1.0
-    lines = [f"  by {by} (one micro-batch and one update):"]
+    micro_batches, updates = found.loops()
+    counted = f"{micro_batches * updates} × micro-batch"
+    if found.training:
+        counted += f", {updates} × update"
+    lines = [f"  by {by} (cycles of one call on all IPUs of a replica: {counted}):"]
     for name, spent, _ in rows[:top]:
         causes = ", ".join(f"{cause} {share:.0%}" for cause, share in shares(spent))
         lines.append(f"    {spent.total / total:6.1%} {spent.total:14,.0f}  {name}  ({causes})")
@@ -116,7 +124,15 @@ def _shown(head: str, value: Any) -> str:
         return value
     if head in ("compute", "exchange", "host"):
         return f"{value:.0%}"
-    return f"{value:,.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return digits(value)
+
+
+def digits(value: float) -> str:
+    """At least three digits that count, so that nothing small looks like nothing."""
+    size = abs(value)
+    if size >= 1e5 or not size:
+        return f"{value:,.0f}"
+    return f"{value:,.{max(1, 2 - floor(log10(size)))}f}"
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

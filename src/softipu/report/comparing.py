@@ -8,7 +8,6 @@ from typing import Any
 
 from ..machine.result import Estimate, Step
 from .summary import CATEGORIES, CAUSES, summarise
-from .timeline import lay_out, runs_of
 
 #: Figures of the summary that are compared: key, what it is called, unit, whether more is better,
 #: or None where it is neither.
@@ -153,5 +152,5 @@ def _steps(first: Estimate, second: Estimate) -> dict[str, Any]:
 
 def call_cycles(estimate: Estimate) -> list[float]:
     """Cycles of each step over all its runs in one call."""
-    timeline = lay_out(estimate)
-    return [step.cycles.total * runs_of(step.phase, timeline) for step in estimate.steps]
+    runs = estimate.runs()
+    return [step.cycles.total * runs[step.phase] for step in estimate.steps]

@@ -10,7 +10,7 @@ from .. import __version__
 from ..machine.result import Estimate, IpuMemory, Step
 from .comparing import compare, match
 from .summary import CAUSES, memory_facts, ordered, summarise, tiles_per_ipu
-from .timeline import Group, Timeline, lay_out, runs_of
+from .timeline import Group, Timeline, lay_out
 
 #: Of what pages embed; a page and its data travel together, so nothing else reads it.
 VERSION = 1
@@ -41,13 +41,14 @@ def of_estimate(estimate: Estimate) -> dict[str, Any]:
         "summary": summarise(estimate),
         "settings": options(estimate),
         "steps": columns(estimate.steps, texts),
-        "runs": {step.phase: runs_of(step.phase, timeline) for step in estimate.steps},
+        "runs": estimate.runs(),
         "memory": [_memory(one, tiles_per_ipu(estimate)) for one in estimate.memory],
         "timeline": _timeline(timeline),
         "hints": [
             {"option": h.option, "text": h.text, "bytes": h.bytes_saved, "speed": h.speed_ratio}
             for h in estimate.hints
         ],
+        "hints_tried": estimate.hints_tried,
         "warnings": list(estimate.warnings),
         "unknown": dict(estimate.unknown),
         "texts": texts.all,

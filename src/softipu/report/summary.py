@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import arch
 from ..machine.result import Cycles, Estimate, IpuMemory
-from .timeline import FORWARD, Timeline, lay_out, runs_of
+from .timeline import lay_out
 
 CAUSES = ("compute", "exchange", "sync", "host", "links")
 #: Why bytes are in tile memory, in the order in which pages show them.
@@ -15,10 +15,6 @@ CATEGORIES = (
     "weights", "state", "stash", "activations", "temporary", "host_buffers", "code",
     "vertex_state", "exchange_code",
 )  # fmt: skip
-
-
-def is_training(estimate: Estimate) -> bool:
-    return any(step.phase != FORWARD for step in estimate.steps)
 
 
 def tiles_per_ipu(estimate: Estimate) -> int:
@@ -42,7 +38,7 @@ def summarise(estimate: Estimate) -> dict[str, Any]:
     tightest = fullest(estimate)
     return {
         "name": estimate.name,
-        "training": is_training(estimate),
+        "training": estimate.training,
         "fits": estimate.fits,
         "chip": {
             "name": chip.name,
@@ -59,7 +55,7 @@ def summarise(estimate: Estimate) -> dict[str, Any]:
         "latency_seconds": estimate.latency_seconds,
         "seconds": estimate.seconds,
         "cycles": asdict(estimate.cycles) | {"total": estimate.cycles.total},
-        "flops": flops(estimate, timeline),
+        "flops": flops(estimate),
         "steps": len(estimate.steps),
         "laid_out_cycles": timeline.total,
         "fullest": None if tightest is None else memory_facts(tightest),
@@ -74,9 +70,9 @@ def batch(schedule: dict[str, Any]) -> int:
     return result
 
 
-def flops(estimate: Estimate, timeline: Timeline) -> float:
+def flops(estimate: Estimate) -> float:
     """Operations of one call on all IPUs of one replica."""
-    runs = {step.phase: runs_of(step.phase, timeline) for step in estimate.steps}
+    runs = estimate.runs()
     return sum(step.flops * runs[step.phase] for step in estimate.steps)
 
 

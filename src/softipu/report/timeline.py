@@ -113,21 +113,10 @@ class Timeline:
                 yield from self.turn_blocks(iteration, turn)
 
 
-def runs_of(phase: str, timeline: Timeline) -> int:
-    """How often a step of a phase runs in one call."""
-    if phase == UPDATE:
-        return timeline.iterations
-    return timeline.iterations * timeline.micro_batches
-
-
 def lay_out(estimate: Estimate) -> Timeline:
     """The timeline of an estimate's steps, as its schedule has them run."""
     schedule = estimate.schedule
-    training = any(step.phase != FORWARD for step in estimate.steps)
-    accumulation = int(schedule.get("accumulation", 1))
-    iterations = int(schedule.get("device_iterations", 1))
-    if not training:  # nothing separates the iterations, so a pipeline stays full
-        accumulation, iterations = accumulation * iterations, 1
+    micro_batches, iterations = estimate.loops()
     found = _grouped(estimate.steps, schedule.get("stage_ipus"))
     each = _in_order([key for key in found if key[1] != UPDATE])
     ipus = {ipu for ipu, _, _ in each}
@@ -138,8 +127,8 @@ def lay_out(estimate: Estimate) -> Timeline:
         groups=_placed(estimate.steps, found, each, pipelined),
         updates=_side_by_side(estimate.steps, found),
         pipelined=pipelined,
-        micro_batches=max(1, accumulation),
-        iterations=max(1, iterations),
+        micro_batches=micro_batches,
+        iterations=iterations,
     )
 
 

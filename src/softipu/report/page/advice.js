@@ -8,5 +8,7 @@ function adviceSection(report) {
     return parts.join(", ") || "no change expected in speed or memory";
   };
   const hints = report.hints.map((hint) => el("li", {}, el("p", {}, el("code", {}, hint.option)), el("p", {}, hint.text), el("p", { class: "effect" }, `Expected: ${effect(hint)}.`)));
-  section("hints", "What if", hints.length ? "Changes that the model has tried on paper." : "The model has nothing to suggest.", hints.length ? el("ul", { class: "hints" }, ...hints) : null);
+  const untried = "No changes were tried for this estimate. Reports of runs and of softipu estimate --report have them; in Python, softipu.estimate(…, hints=True).";
+  const none = report.hints_tried ? "The model has tried changes on paper; none makes the program clearly better." : untried;
+  section("hints", "What if", hints.length ? "Changes that the model has tried on paper." : none, hints.length ? el("ul", { class: "hints" }, ...hints) : null);
 }
