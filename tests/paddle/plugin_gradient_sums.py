@@ -57,7 +57,9 @@ _REAL_OF_COMPLEX: dict[str, Callable[[Any, Any], Any]] = {
 
 def _embedding(kind: str) -> Any:
     values = paddle.nn.initializer.Assign(_WEIGHTS)
-    layer = paddle.nn.Embedding(10, 4, sparse=True, weight_attr=paddle.ParamAttr(initializer=values))
+    layer = paddle.nn.Embedding(
+        10, 4, sparse=True, weight_attr=paddle.ParamAttr(initializer=values)
+    )
     return layer.to(dtype=kind)
 
 
