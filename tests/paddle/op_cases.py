@@ -915,6 +915,8 @@ def _train_recurrent(x: Any, name: str) -> list[Any]:
 
 
 def all_cases() -> list[Case]:
+    import op_cases_gradients
+
     kinds = (_elementwise, _arithmetic, _shapes, _search, _creation, _linear_algebra, _layers, _losses,
              _vision, _optimizers, _sparse, _direct)  # fmt: skip
-    return [case for kind in kinds for case in kind()]
+    return [case for kind in kinds for case in kind()] + list(op_cases_gradients.cases())

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "complex_gradients.h"
 #include "counters.h"
 #include "dispatch.h"
 #include "half.h"
@@ -121,6 +122,7 @@ void RegisterKernels(const std::string& device_type) {
   const Backend device = phi::TransToPhiBackend(phi::CustomPlace(device_type, 0));
   for (auto& op : phi::KernelFactory::Instance().kernels())
     if (!MovesData(op.first)) Registrar(op.first, &op.second, device).AddAll();
+  TakeRealPartsOnDevice();
   // Kernels that a program registers later can't be seen here; this flag is Paddle's own refusal.
   if (StrictMode()) paddle::flags::SetFlagValue("enable_api_kernel_fallback", "false");
   if (ReportWanted()) PrintTableAtExit();
