@@ -201,8 +201,7 @@ def _constants() -> str:
     lines += [
         "", "All else is chip data with a document (docs/architectures.md) or a formula of "
         "PopLibs' sources. Since sizes of code were chosen so that configurations known to fit do "
-        "fit, the table under Memory is no independent test of them; that larger micro-batches "
-        "stop fitting is.",
+        "fit, the table under Memory is no independent test of them.",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
