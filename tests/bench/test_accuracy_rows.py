@@ -10,7 +10,9 @@ from softipu.accuracy.build import described_row, options_of
 from softipu.accuracy.document import page
 from softipu.accuracy.figures import Fit, Judged, counted, fits, median_error
 from softipu.accuracy.fitting import priced
-from softipu.accuracy.rows import FITS, LEFT_OUT, ROWS, Row, Workload
+from softipu.accuracy.latency import LATENCIES, latencies
+from softipu.accuracy.memory_rows import FITS
+from softipu.accuracy.rows import ROWS, Row, Workload
 from softipu.graph import Role
 from softipu.machine import estimate
 
@@ -46,10 +48,6 @@ def test_few_rows_calibrate_and_most_are_validation() -> None:
     assert 4 <= len(fitted) <= len(ROWS) / 3
     assert len({row.family for row in fitted}) >= 3
     assert not any(row.doubtful for row in fitted)
-
-
-def test_what_is_left_out_has_a_reason() -> None:
-    assert all(len(why.split()) > 3 for why in LEFT_OUT.values())
 
 
 @pytest.mark.parametrize(
@@ -124,6 +122,49 @@ def test_a_packed_row_counts_sequences() -> None:
     packed = Judged(small(workload=workload), plain.estimate)
     assert packed.predicted == pytest.approx(2 * plain.predicted)
     assert packed.ratio == pytest.approx(2 * plain.ratio)
+
+
+def test_a_latency_is_what_is_in_flight_over_the_predicted_rate() -> None:
+    one = judged(name=LATENCIES[0].row)
+    (found,) = latencies([one, judged()])
+    assert found.predicted == pytest.approx(1e3 * LATENCIES[0].in_flight / one.predicted)
+    assert found.alone == pytest.approx(1e3 * one.estimate.latency_seconds)
+    assert f"| {found.predicted:.2f} | 50.42 | {found.ratio:.2f} |" in page([one], {}, [])
+    assert "## Latency" not in page([judged()], {}, [])
+
+
+def test_a_known_configuration_that_does_not_fit_is_shown_so() -> None:
+    large = dataclasses.replace(small().workload, micro_batch=3000)
+    row = small(figure=None, workload=large)
+    (found,) = fits([row], ())
+    assert not found.estimate.fits
+    text = page([judged()], {}, [found, Fit(small(), judged().estimate, 2.0)])
+    assert "1 of 2 configurations that are known to have run fit" in text
+    assert "| **no** | 1 × |" in text
+
+
+def test_weights_in_single_precision_are_rounded_where_they_are_used() -> None:
+    plain = named("ResNet-50 training, 16.32").workload
+    arguments = {"name": "mobilenet-v3-small", "single_weights": True}
+    row = small(workload=dataclasses.replace(plain, arguments=arguments, micro_batch=2))
+    graph, _ = described_row(row)
+    weights = [tensor for tensor in graph.of_role(Role.WEIGHT) if tensor.name.endswith("original")]
+    assert weights
+    assert {tensor.dtype for tensor in weights} == {"float32"}
+    products = [op for op in graph.ops if op.kind == "convolution"]
+    assert products
+    assert all(graph.tensors[name].dtype == "float16" for op in products for name in op.inputs)
+
+
+def test_a_u_net_has_the_sizes_and_stages_of_its_program() -> None:
+    graph, settings = described_row(named("U-Net training"))
+    assert graph.schedule.stage_ipus == (0, 1, 2, 3)
+    parameters = sum(tensor.elements for tensor in graph.of_role(Role.WEIGHT))
+    assert parameters == pytest.approx(31.03e6, rel=0.001)
+    (images, known) = graph.of_role(Role.INPUT)
+    assert (images.shape, known.shape) == ((1, 1, 572, 572), (1, 388, 388))
+    assert "unknown" not in {op.kind for op in graph.ops}
+    assert settings.available_memory_proportion == (0.7, 0.3, 0.45, 0.7)
 
 
 def test_contradicted_rows_are_shown_but_not_counted() -> None:

@@ -11,7 +11,8 @@ from softipu.tools import cli
 from . import fitting
 from .document import page
 from .figures import counted, fits, judge, median_error
-from .rows import FITS, ROWS
+from .memory_rows import FITS
+from .rows import ROWS
 
 
 def parser() -> cli.Parser:

@@ -18,7 +18,7 @@ from poptorch._neutral_options import settings_of
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
-from . import captures, speech, text, vision
+from . import captures, segmentation, speech, text, vision
 from .rows import Row, Workload
 
 _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "albert": text.ALBERT,
@@ -31,6 +31,14 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": lambda p: poptorch.optim.Adam(p, lr=1e-3, accum_type=torch.float16),
     "adamw": lambda p: poptorch.optim.AdamW(
         p, lr=1e-3, weight_decay=0.01, accum_type=torch.float16
+    ),
+    # `enable_half_first_order_momentum` of the same project.
+    "adamw, half momentum": lambda p: poptorch.optim.AdamW(
+        p,
+        lr=1e-3,
+        weight_decay=0.01,
+        accum_type=torch.float16,
+        first_order_momentum_accum_type=torch.float16,
     ),
     "lamb": lambda p: poptorch.optim.LAMB(p, lr=1e-3, weight_decay=0.01, accum_type=torch.float16),
     "rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=1e-3, momentum=0.9),
@@ -118,7 +126,7 @@ def _each_ipu(workload: Workload) -> tuple[float, ...]:
 
 def _cnn(
     workload: Workload, batch: int, name: str, splits: tuple[str, ...] = (),
-    kept: tuple[str, ...] = (), bytes: bool = True, **changes: Any,
+    kept: tuple[str, ...] = (), bytes: bool = True, single_weights: bool = False, **changes: Any,
 ) -> Made:  # fmt: skip
     model = vision.network(name, **changes)
     vision.begin_stages(model, splits)
@@ -128,7 +136,10 @@ def _cnn(
     images = torch.empty(batch, 3, side, side, dtype=dtype)
     if workload.training:
         labels = torch.empty(batch, dtype=torch.int64)
-        return vision.ClassifyingTrained(model).half(), (images, labels)
+        trained = vision.ClassifyingTrained(model).half()
+        if single_weights:
+            vision.hold_weights_in_single(trained)
+        return trained, (images, labels)
     return (vision.Classifying(model) if bytes else model).half(), (images,)
 
 
@@ -166,6 +177,16 @@ def _conformer(workload: Workload, batch: int) -> Made:
     return speech.Conformer().half(), (sound, lengths, words, words, lengths)
 
 
+def _unet(workload: Workload, batch: int, split: tuple[int, ...] = ()) -> Made:
+    side, known = segmentation.SIDE, segmentation.KNOWN_SIDE
+    images = torch.empty(batch, 1, side, side, dtype=torch.float16)
+    if workload.training:
+        truth = torch.empty(batch, known, known, dtype=torch.float32)
+        return segmentation.UNetTrained(split).half(), (images, truth)
+    return segmentation.UNet(split).half(), (images,)
+
+
 _BUILDERS: dict[str, Callable[..., Made]] = {
     "cnn": _cnn, "bert": _bert, "answers": _answers, "squad": _squad, "conformer": _conformer,
+    "unet": _unet,
 }  # fmt: skip

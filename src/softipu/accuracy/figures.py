@@ -11,7 +11,8 @@ from softipu.machine import Estimate, estimate
 from softipu.machine.rescale import with_micro_batch
 
 from .build import described_row
-from .rows import FITS, ROWS, Row
+from .memory_rows import FITS
+from .rows import ROWS, Row
 
 #: A model should stop fitting between its published micro-batch and this many times as much.
 MOST = 2.5

@@ -1,7 +1,7 @@
 """Micro-benchmarks: single steps of real chips, each beside what the model says of the same step.
 
-Figures come from programs that do one thing, so most say how well the parts are known that larger
-predictions are sums of. Where a figure is what the model's own rate was taken from, that is said.
+Where an input of the prediction comes from the same source as the figure, the row shows only that
+the model keeps to its inputs (`shared` says which); a row without such an input is a validation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Micro:
     predict: Callable[[Machine], float]
     published: float
     source: str
-    note: str = ""
+    #: The input that comes from the figure's own source; empty: none, so the row is a validation.
+    shared: str = ""
 
     @property
     def predicted(self) -> float:
@@ -89,26 +90,27 @@ def _memory(chip: Machine) -> float:
     return 2 * chip.load * chip.tiles * chip.clock / 1e12
 
 
+_SCHEDULE = (
+    "the cycles that its own scheduler gives are put in: what is left is that scheduler's error"
+)
+_RATE = "the chip data have the rate from it"
+
 MICRO: tuple[Micro, ...] = (
     Micro("exchange of a SigLIP MLP, columns first", "c600", "cycles", _scheduled(472_282), 484_530,
-          _PLANNER, "from the words of its schedule"),
+          _PLANNER, _SCHEDULE),
     Micro("exchange of a SigLIP MLP, rows first", "c600", "cycles", _scheduled(728_710), 741_414,
-          _PLANNER, "from the words of its schedule"),
+          _PLANNER, _SCHEDULE),
     Micro("exchange of a matrix–vector product, 10,000 × 1,000", "mk2", "cycles", _matrix_exchange,
           _MEASURED, _TUTORIAL, "mean of the tiles; the constant `exchange` is taken from it"),
     Micro("host exchange of the same", "mk2", "cycles", _host, 2_641_488.4, _TUTORIAL,
           "the model's rate is taken from it"),
-    Micro("8 KiB from standard to interleaved memory", "c600", "cycles", _panel, 1308, _COSTS),
-    Micro("matrix units, half precision", "c600", "flop/cycle", _peak("float16"), 128, _COSTS),
-    Micro("matrix units, single precision", "c600", "flop/cycle", _peak("float32"), 32, _COSTS),
-    Micro("matrix units, FP8", "c600", "flop/cycle", _peak("float8"), 256, _COSTS),
-    Micro("reading tile memory in assembly", "mk1", "TB/s", _memory, 30.7, _JIA),
+    Micro("8 KiB from standard to interleaved memory", "c600", "cycles", _panel, 1308, _COSTS,
+          "rate and overhead of a copy are from the same file"),
+    Micro("matrix units, half precision", "c600", "flop/cycle", _peak("float16"), 128, _COSTS,
+          _RATE),
+    Micro("matrix units, single precision", "c600", "flop/cycle", _peak("float32"), 32, _COSTS,
+          _RATE),
+    Micro("matrix units, FP8", "c600", "flop/cycle", _peak("float8"), 256, _COSTS, _RATE),
+    Micro("reading tile memory in assembly", "mk1", "TB/s", _memory, 30.7, _JIA,
+          "a theoretical rate; the clock follows from the peak that the same paper states"),
 )  # fmt: skip
-
-#: Of the collection, but not expressed, and why.
-NOT_EXPRESSED: dict[str, str] = {
-    "compute of the matrix–vector product": "a vertex compiled from C++ that only the tutorial has",
-    "sync of the matrix–vector product": "mostly tiles that wait for the host",
-    "calls of a third party's matrix kernel and packing": "its code, not that of PopLibs",
-    "times of the whole SigLIP MLP": "a third party's compiler, with plans of its own",
-}

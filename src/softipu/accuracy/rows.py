@@ -1,7 +1,7 @@
-"""Published figures as data: what ran, how it was configured, what was measured, who says so.
+"""Published throughput as data: what ran, how it was configured, what was measured, who says so.
 
-`fits` rows are configurations that are known to have run, without a figure. What a source leaves
-open is filled from the same project's configuration files, and said in `note`.
+What a source leaves open is filled from the same project's configuration files, and said in `note`.
+Configurations without a figure are in `memory_rows`.
 """
 
 from __future__ import annotations
@@ -55,14 +55,8 @@ class Row:
 
 
 _GRAPHCORE = "www.graphcore.cn/performance-results (stored crawl)"
-_CNNS = "graphcore/examples vision/cnns/pytorch/train/configs.yml"
-_CNN_INFERENCE = "graphcore/examples vision/cnns/pytorch/inference/configs.yml"
-_TF_CNNS = "graphcore/examples vision/cnns/tensorflow2/configs.yml"
-_BERT = "graphcore/examples nlp/bert/pytorch/configs_pretraining.yml"
-_SQUAD = "graphcore/examples nlp/bert/pytorch/configs_squad.yml"
 _CONFORMER = "graphcore/examples speech/conformer/pytorch/README.md"
 _BYTE = "bytedance/ByteMLPerf byte_infer_perf/general_perf/reports/IPU"
-_BYTE_FITS = "bytedance/ByteMLPerf byte_infer_perf/general_perf/backends/IPU/interact_infos"
 _ALCF = "argonne-lcf/user-guides docs/ai-testbed/graphcore"
 
 #: Checkpoints of `resnet50` in graphcore/examples: all block outputs but some, all of layer4.
@@ -86,7 +80,7 @@ _MLPERF_KEPT = (
 _RECOMPUTE_ALL = 4
 
 
-def _resnet(
+def resnet(
     chip: str, micro_batch: int, accumulation: int, replicas: int, *, mlperf: bool = False,
     proportion: float = 0.16,
 ) -> Workload:  # fmt: skip
@@ -109,7 +103,7 @@ def _efficientnet(micro_batch: int, accumulation: int, *, half_partials: bool = 
     )  # fmt: skip
 
 
-def _bert_large(accumulation: int, *, packing: float = 1.0, words: int = 20, off_chip: bool = True,
+def bert_large(accumulation: int, *, packing: float = 1.0, words: int = 20, off_chip: bool = True,
                 proportion: tuple[float, ...] = (0.15, 0.25, 0.25, 0.25)) -> Workload:  # fmt: skip
     return Workload(
         "bert", "bow", 8, True, accumulation, 1, 4,
@@ -120,7 +114,7 @@ def _bert_large(accumulation: int, *, packing: float = 1.0, words: int = 20, off
     )  # fmt: skip
 
 
-def _bert_base(chip: str, accumulation: int, *, off_chip: bool = True,
+def bert_base(chip: str, accumulation: int, *, off_chip: bool = True,
                proportion: tuple[float, ...] = (0.25,) * 4) -> Workload:  # fmt: skip
     return Workload(
         "bert", chip, 32, True, accumulation, 1, 4,
@@ -138,7 +132,7 @@ def _conformer(chip: str, replicas: int) -> Workload:
 
 #: ByteMLPerf has partial sums in half precision unless a configuration says otherwise
 #: (backends/IPU/compile_backend_ipu.py); PopRT's example leaves them as they are.
-def _answers(shape: str, batch: int, length: int, proportion: float, packing: float = 1.0,
+def answers(shape: str, batch: int, length: int, proportion: float, packing: float = 1.0,
              half: bool = True, chip: str = "c600") -> Workload:  # fmt: skip
     return Workload(
         "answers", chip, batch, arguments={"shape": shape, "length": length,
@@ -149,28 +143,28 @@ def _answers(shape: str, batch: int, length: int, proportion: float, packing: fl
 
 _TF_STATE = "optimiser state off the chip, as in the TensorFlow 2 configuration of the same project"
 #: The configurations allow 100 sequences in 40 packs of 384 words, or 20 in 10.
-_PACKS, _FEW_PACKS = packed(40, 384, 100), packed(10, 384, 20)
+PACKS, FEW_PACKS = packed(40, 384, 100), packed(10, 384, 20)
 _PACKED = (
-    f"packs of 384 words hold {_PACKS:.2f} sequences: lengths as the benchmark draws them, each "
+    f"packs of 384 words hold {PACKS:.2f} sequences: lengths as the benchmark draws them, each "
     "put into the first pack with room"
 )
 
 ROWS: tuple[Row, ...] = (
-    Row("ResNet-50 training, TF1, batch 1920", "ResNet", _resnet("bow", 20, 6, 16, mlperf=True,
+    Row("ResNet-50 training, TF1, batch 1920", "ResNet", resnet("bow", 20, 6, 16, mlperf=True,
         proportion=0.15), 42029, _GRAPHCORE, "MLPerf configuration with micro-batch 20"),
-    Row("ResNet-50 training, TF1, batch 3520", "ResNet", _resnet("bow", 20, 11, 16, mlperf=True,
+    Row("ResNet-50 training, TF1, batch 3520", "ResNet", resnet("bow", 20, 11, 16, mlperf=True,
         proportion=0.15), 44059, _GRAPHCORE, "MLPerf configuration with micro-batch 20",
         calibrates=True),
-    Row("ResNet-50 training, PyTorch, batch 16384", "ResNet", _resnet("bow", 16, 64, 16), 37061,
+    Row("ResNet-50 training, PyTorch, batch 16384", "ResNet", resnet("bow", 16, 64, 16), 37061,
         _GRAPHCORE, "micro-batch 16, the only one near 18 that divides the batch"),
-    Row("ResNet-50 training, MLPerf v1.1, POD16", "ResNet", _resnet("mk2", 20, 6, 16, mlperf=True,
+    Row("ResNet-50 training, MLPerf v1.1, POD16", "ResNet", resnet("mk2", 20, 6, 16, mlperf=True,
         proportion=0.15), 30000, "graphcore.ai MLPerf post", "stated as 30k",
         calibrates=True),
-    Row("ResNet-50 training, 2 IPUs, ALCF", "ResNet", _resnet("bow", 18, 456, 2), 4798.8,
+    Row("ResNet-50 training, 2 IPUs, ALCF", "ResNet", resnet("bow", 18, 456, 2), 4798.8,
         f"{_ALCF}/files/ResNet50_throughput.ods"),
-    Row("ResNet-50 training, 4 IPUs, ALCF", "ResNet", _resnet("bow", 18, 228, 4), 9959.8,
+    Row("ResNet-50 training, 4 IPUs, ALCF", "ResNet", resnet("bow", 18, 228, 4), 9959.8,
         f"{_ALCF}/files/ResNet50_throughput.ods"),
-    Row("ResNet-50 training, 4 IPUs, ALCF guide", "ResNet", _resnet("bow", 18, 228, 4), 8125.8,
+    Row("ResNet-50 training, 4 IPUs, ALCF guide", "ResNet", resnet("bow", 18, 228, 4), 8125.8,
         f"{_ALCF}/example-programs.md",
         doubtful="the same configuration on the same machines has 9960 in another file"),
     Row("EfficientNet-B4 G16 training, TF1", "EfficientNet", _efficientnet(4, 192), 9000,
@@ -179,26 +173,26 @@ ROWS: tuple[Row, ...] = (
         8936, _GRAPHCORE, "micro-batch 4, as PyTorch's configuration"),
     Row("EfficientNet-B4 G16 training, PyTorch", "EfficientNet", _efficientnet(4, 32), 8263,
         _GRAPHCORE, "16.32 in the source; partial sums in half precision as in the configuration"),
-    Row("BERT-Large training, PopART", "BERT", _bert_large(2048), 5179, _GRAPHCORE),
-    Row("BERT-Large training, TF1", "BERT", _bert_large(2050), 5125, _GRAPHCORE),
-    Row("BERT-Large training, TF2, SDK 3.1", "BERT", _bert_large(
+    Row("BERT-Large training, PopART", "BERT", bert_large(2048), 5179, _GRAPHCORE),
+    Row("BERT-Large training, TF1", "BERT", bert_large(2050), 5125, _GRAPHCORE),
+    Row("BERT-Large training, TF2, SDK 3.1", "BERT", bert_large(
         2040, proportion=(0.10, 0.19, 0.20, 0.25)), 4528, _GRAPHCORE, _TF_STATE),
-    Row("BERT-Large training, TF2, SDK 3.3", "BERT", _bert_large(
+    Row("BERT-Large training, TF2, SDK 3.3", "BERT", bert_large(
         2040, proportion=(0.10, 0.19, 0.20, 0.25)), 4527, _GRAPHCORE, _TF_STATE),
-    Row("BERT-Large packed training, PopART", "BERT", _bert_large(
+    Row("BERT-Large packed training, PopART", "BERT", bert_large(
         1712, packing=1.17, words=23), 6044, _GRAPHCORE),
-    Row("BERT-Large packed training, PyTorch, SDK 3.1", "BERT", _bert_large(
+    Row("BERT-Large packed training, PyTorch, SDK 3.1", "BERT", bert_large(
         1752, packing=1.17, words=23), 5592, _GRAPHCORE),
-    Row("BERT-Large packed training, PyTorch, SDK 3.3", "BERT", _bert_large(
+    Row("BERT-Large packed training, PyTorch, SDK 3.3", "BERT", bert_large(
         1752, packing=1.17, words=23), 5600, _GRAPHCORE, calibrates=True),
-    Row("BERT-Base training, PopART", "BERT", _bert_base("bow", 512), 16391, _GRAPHCORE),
-    Row("BERT-Base training, TF2, SDK 3.1", "BERT", _bert_base(
+    Row("BERT-Base training, PopART", "BERT", bert_base("bow", 512), 16391, _GRAPHCORE),
+    Row("BERT-Base training, TF2, SDK 3.1", "BERT", bert_base(
         "bow", 510, proportion=(0.28, 0.26, 0.28, 0.28)), 15157, _GRAPHCORE, _TF_STATE),
-    Row("BERT-Base training, TF2, SDK 3.3", "BERT", _bert_base(
+    Row("BERT-Base training, TF2, SDK 3.3", "BERT", bert_base(
         "bow", 510, proportion=(0.28, 0.26, 0.28, 0.28)), 15173, _GRAPHCORE, _TF_STATE),
-    Row("BERT-Base training, PyTorch", "BERT", _bert_base("bow", 512), 15911, _GRAPHCORE,
+    Row("BERT-Base training, PyTorch", "BERT", bert_base("bow", 512), 15911, _GRAPHCORE,
         calibrates=True),
-    Row("BERT-Base training, Paddle", "BERT", _bert_base(
+    Row("BERT-Base training, Paddle", "BERT", bert_base(
         "mk2", 512, proportion=(0.28,) * 4), 11700,
         "PaddlePaddle/PaddleNLP legacy/model_zoo/bert/static_ipu/README.md",
         "POD16 without a generation: Mk2, by its date"),
@@ -211,95 +205,21 @@ ROWS: tuple[Row, ...] = (
             ("bow", "Bow Pod16", 4, 4302), ("bow", "Bow Pod64", 16, 15815))
     ),
     Row("BERT-Base SQuAD inference, PopRT", "BERT",
-        _answers("base", 16, 256, 0.6, half=False), 1861.0,
+        answers("base", 16, 256, 0.6, half=False), 1861.0,
         "graphcore/PopRT examples/packed_bert_example/README.md",
         "no packing; hardware not stated: C600, which PopRT is for"),
     Row("BERT-Base SQuAD inference, ByteMLPerf", "BERT",
-        _answers("base", 40, 384, 0.4, _PACKS), 3134, f"{_BYTE}/bert-torch-fp32", _PACKED),
+        answers("base", 40, 384, 0.4, PACKS), 3134, f"{_BYTE}/bert-torch-fp32", _PACKED),
     Row("RoBERTa SQuAD inference, ByteMLPerf", "BERT",
-        _answers("roberta", 40, 384, 0.4, _PACKS), 3088, f"{_BYTE}/roberta-torch-fp32", _PACKED),
+        answers("roberta", 40, 384, 0.4, PACKS), 3088, f"{_BYTE}/roberta-torch-fp32", _PACKED),
     Row("ALBERT SQuAD inference, ByteMLPerf", "BERT",
-        _answers("albert", 40, 384, 0.5, _PACKS), 3280, f"{_BYTE}/albert-torch-fp32", _PACKED),
+        answers("albert", 40, 384, 0.5, PACKS), 3280, f"{_BYTE}/albert-torch-fp32", _PACKED),
     Row("DeBERTa SQuAD inference, ByteMLPerf", "DeBERTa",
-        _answers("deberta", 10, 384, 0.4, _FEW_PACKS), 1702, f"{_BYTE}/deberta-torch-fp32",
-        f"packs hold {_FEW_PACKS:.2f} sequences: the same, and at most 2 as configured"),
+        answers("deberta", 10, 384, 0.4, FEW_PACKS), 1702, f"{_BYTE}/deberta-torch-fp32",
+        f"packs hold {FEW_PACKS:.2f} sequences: the same, and at most 2 as configured"),
     Row("ResNet-50 inference, ByteMLPerf, batch 4", "ResNet", Workload(
         "cnn", "c600", 4, iterations=128, arguments={"name": "resnet50", "bytes": False,
         "norm_type": "none"}, half_partials=True, io_tiles=64), 7062,
         f"{_BYTE}/resnet50-torch-fp32",
         "4 clients; norms folded into convolutions, as ONNX files have them"),
 )  # fmt: skip
-
-
-def _inference(name: str, micro_batch: int, **arguments: Any) -> Workload:
-    return Workload(
-        "cnn", "mk2", micro_batch, iterations=128, arguments={"name": name, **arguments},
-        half_partials=True,
-    )  # fmt: skip
-
-
-_GROUPS = {"efficientnet_group_dim": 16, "efficientnet_expand_ratio": 4, "norm_type": "group",
-           "norm_num_groups": 4}  # fmt: skip
-
-#: Configurations that are known to have fitted: with more than 2.5 times the micro-batch they
-#: should not.
-FITS: tuple[Row, ...] = (
-    Row("ResNet-50 training, 18", "ResNet", _resnet("mk2", 18, 57, 16), None, _CNNS),
-    Row("ResNet-50 training, MLPerf, 20", "ResNet", _resnet(
-        "mk2", 20, 6, 16, mlperf=True, proportion=0.15), None, _TF_CNNS),
-    Row("EfficientNet-B0 G16 training, 20", "EfficientNet", Workload(
-        "cnn", "mk2", 20, True, 5, 1, 8,
-        {"name": "efficientnet-b0", **_GROUPS, "splits": ("features.4.0.block.0",)}, (0.15,), True,
-        optimizer="rmsprop"), None, _CNNS),
-    Row("EfficientNet-B4 G1 training, 4", "EfficientNet", Workload(
-        "cnn", "mk2", 4, True, 48, 1, 4,
-        {"name": "efficientnet-b4", "norm_type": "group", "norm_num_groups": 4,
-         "splits": ("features.2.1.block.0", "features.4.0.block.0", "features.5.5.block.0")},
-        (0.1,), True, sharded_state=True, optimizer="rmsprop"), None, _CNNS),
-    Row("MobileNet-v3-small training, 32", "MobileNet", Workload(
-        "cnn", "mk2", 32, True, 32, 1, 1, {"name": "mobilenet-v3-small"}, (), True, 1,
-        optimizer="momentum"), None, _CNNS,
-        roomy="32 is that of a base configuration, which MobileNet-v3-large has over 4 IPUs too"),
-    Row("ResNet-50 inference, 90", "ResNet", _inference("resnet50", 90), None, _CNN_INFERENCE),
-    Row("EfficientNet-B0 inference, 49", "EfficientNet", _inference("efficientnet-b0", 49), None,
-        _CNN_INFERENCE),
-    Row("EfficientNet-B0 G16 inference, 106", "EfficientNet", _inference(
-        "efficientnet-b0", 106, **_GROUPS), None, _CNN_INFERENCE),
-    Row("EfficientNet-B4 G16 inference, 26", "EfficientNet", _inference(
-        "efficientnet-b4", 26, **_GROUPS), None, _CNN_INFERENCE),
-    Row("MobileNet-v3-small inference, 224", "MobileNet", _inference("mobilenet-v3-small", 224),
-        None, _CNN_INFERENCE),
-    Row("MobileNet-v3-large inference, 64", "MobileNet", _inference("mobilenet-v3-large", 64), None,
-        _CNN_INFERENCE),
-    Row("BERT-Base training, 32", "BERT", _bert_base("mk2", 512), None, _BERT),
-    Row("BERT-Large training, 8", "BERT", _bert_large(2048), None, _BERT),
-    Row("BERT-Large SQuAD training, 2", "BERT", Workload(
-        "squad", "mk2", 2, True, 64, 1, 2,
-        {"shape": "large", "split": (3, 7, 7, 7), "length": 384}, (0.15, 0.25, 0.25, 0.25), True,
-        off_chip_state=True, sharded_state=True, optimizer="adamw"), None, _SQUAD),
-    Row("BERT-Base inference, FP16, 40", "BERT", _answers("base", 40, 384, 0.4, _PACKS),
-        None, f"{_BYTE_FITS}/bert-torch-fp32.json"),
-    Row("DeBERTa inference, 10", "DeBERTa", _answers("deberta", 10, 384, 0.4, _FEW_PACKS), None,
-        f"{_BYTE_FITS}/deberta-torch-fp32.json"),
-    Row("ResNet-50 inference, 32, C600", "ResNet", Workload(
-        "cnn", "c600", 32, iterations=128, arguments={"name": "resnet50", "bytes": False,
-        "norm_type": "none"}, half_partials=True, io_tiles=64), None,
-        f"{_BYTE_FITS}/resnet50-torch-fp32.json"),
-    Row("BERT-Base SQuAD training, Paddle, 2", "BERT", Workload(
-        "squad", "mk2", 2, True, 16, 1, 4, {"shape": "base", "split": (6, 6), "length": 384},
-        (0.4,), True, sharded_state=True, optimizer="adamw"), None,
-        "PaddlePaddle/PaddleNLP legacy/model_zoo/bert/static_ipu/scripts/pod16/run_squad.sh",
-        "4 replicas; state on the chip is sharded over them (run_pretrain.py)"),
-)  # fmt: skip
-
-#: Figures in the collection that no row expresses, and why.
-LEFT_OUT: dict[str, str] = {
-    "Conformer encoder, ONNX (ByteMLPerf)": "the network's structure is only in a file that is not "
-    "published with the figures",
-    "BERT SQuAD, FP8 (ByteMLPerf)": "FP8 is not captured from PyTorch programs",
-    "Packed PopRT examples": "how full their packs are is not stated",
-    "DeBERTa (PopRT)": "batch and length are not stated",
-    "ResNet-50, 1 IPU (ALCF)": "marked as anomalous by its source",
-    "MLPerf times to train": "minutes, not samples each second",
-    "Whisper-large-v2, UNet, MPNet (fit only)": "their configurations leave sizes open",
-}

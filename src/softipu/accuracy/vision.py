@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 import poptorch
 
@@ -44,6 +45,21 @@ def keep(model: nn.Module, paths: Sequence[str]) -> None:
         model.get_submodule(path).register_forward_hook(
             lambda _module, _inputs, result: poptorch.recomputationCheckpoint(result)
         )
+
+
+class _InHalf(nn.Module):
+    """A weight as its layer uses it."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight.half()
+
+
+def hold_weights_in_single(model: nn.Module) -> None:
+    """Weights stay in single precision and are rounded where a layer uses them (`16.32`)."""
+    for module in list(model.modules()):
+        for name, weight in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(weight.float()))
+            parametrize.register_parametrization(module, name, _InHalf(), unsafe=True)
 
 
 class Classifying(nn.Module):
