@@ -35,7 +35,8 @@ def estimate(
     `trainingModel` made, or a `softipu.graph.Graph`. `inputs` are those of one whole call, a tuple
     or a single tensor; tensors on the device `meta` will do. `arch` is a chip or a system, such as
     `mk2` or `bow-pod16`, and wins over a chip that options name; a program that takes more IPUs
-    than a system has is refused. Without it, it is the chip that `options` name, or else a Bow.
+    than a system has is refused. Without it, it is the chip that the options of the program name,
+    or else a Bow.
     `options` are `poptorch.Options`, or `softipu.machine.Settings` for a graph. A Keras model that
     has run under an IPUStrategy, a program that `IpuCompiledProgram.compile` made and a predictor
     with `enable_ipu` need no inputs. Training needs the loss in the model, as on the IPU; without
@@ -78,7 +79,7 @@ def _described(
 ) -> tuple[Graph, Settings]:
     if isinstance(source, Graph):
         return source, _graph_settings(source, chip, options, training)
-    program = described_program(source, chip, training)
+    program = described_program(source, training)
     if program is not None:
         if options is not None or optimizer is not None:
             raise OptionsContradict(

@@ -5,7 +5,6 @@ Nothing here imports a framework: a program that has one is there already.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from softipu.graph import Graph
@@ -15,23 +14,19 @@ from softipu.machine import Settings
 _COMPILED = "_softipu_executable"
 
 
-def described_program(source: Any, chip: str, training: bool) -> tuple[Graph, Settings] | None:
+def described_program(source: Any, training: bool) -> tuple[Graph, Settings] | None:
     """Graph and settings of a Keras model that has run on an IPU, of what
     `IpuCompiledProgram.compile` returned, or of a predictor with `enable_ipu`; else None."""
-    found: tuple[Graph, Settings] | None = None
     if hasattr(source, "_ipu_functions"):
         from softipu.frontends.tensorflow.neutral_programs import of_model
 
-        found = of_model(source, "train" if training else "predict")
-    elif getattr(source, _COMPILED, None) is not None:
+        return of_model(source, "train" if training else "predict")
+    if getattr(source, _COMPILED, None) is not None:
         from softipu.frontends.paddle.neutral_programs import of_compiled
 
-        found = of_compiled(source)
-    elif type(source).__module__ == "softipu.frontends.paddle.inference_predictor":
+        return of_compiled(source)
+    if type(source).__module__ == "softipu.frontends.paddle.inference_predictor":
         from softipu.frontends.paddle.neutral_programs import of_predictor
 
-        found = of_predictor(source)
-    if found is None:
-        return None
-    graph, settings = found
-    return graph, replace(settings, chip=chip)
+        return of_predictor(source)
+    return None

@@ -9,6 +9,7 @@ from softipu.errors import GraphMalformed
 
 from .fuse import scaled_additions
 from .model import DTYPE_BYTES, Graph, Op, Phase, Role, Schedule, Tensor
+from .placing import placed_updates
 
 
 class Builder:
@@ -71,7 +72,8 @@ class Builder:
 
         schedule, results = schedule or Schedule(), tuple(outputs)
         kept = (*results, *(new for new, _ in self.updates), *schedule.checkpoints)
-        ops = scaled_additions(self.tensors, self.ops, kept)
+        placed = placed_updates(self.tensors, self.ops, self.updates)
+        ops = scaled_additions(self.tensors, placed, kept)
         gone = {name for op in self.ops for name in op.outputs}
         gone.difference_update(name for op in ops for name in op.outputs)
         tensors = {name: held for name, held in self.tensors.items() if name not in gone}
