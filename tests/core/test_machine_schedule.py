@@ -220,6 +220,57 @@ def test_collectives_that_a_program_has_are_not_added_again() -> None:
     assert found.steps[0].cycles.links > 0
 
 
+def reductions(graph: Graph) -> dict[str, float]:
+    """Links of each all-reduce, by the phase of its step."""
+    found = estimate(graph, QUIET).steps
+    return {step.phase: step.cycles.links for step in found if step.kind == "all_reduce"}
+
+
+def test_a_sum_over_replicas_in_the_forward_pass_leaves_the_gradients_to_be_reduced() -> None:
+    def of(summed: bool) -> Graph:
+        net = Net("statistics")
+        x = net.linear(net.input("x", (1, 512, 256)), 256)
+        mean = net.op("reduce", [x], (1, 1, 256), function="mean", axes=(1,))
+        if summed:
+            mean = net.op("all_reduce", [mean], (1, 1, 256))
+        loss = net.loss(net.linear(x, 256))
+        net.train(loss)
+        return net.finish([loss, mean], replicas=4)
+
+    without, along = reductions(of(False)), reductions(of(True))
+    assert along["update"] == without["update"] > 0
+    assert along["forward"] > 0
+
+
+@pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.UPDATE])
+def test_only_gradients_that_the_program_reduces_itself_are_left_out(phase: Phase) -> None:
+    def of(own: bool) -> Graph:
+        net = Net("two")
+        x = net.linear(net.linear(net.input("x", (1, 64, 256)), 256, False), 256, False)
+        loss = net.loss(x)
+        net.train(loss)
+        if own:
+            first = next(iter(net.weights.values()))
+            build_, shape = net.build, net.shape(first)
+            index = next(i for i, op in enumerate(build_.ops) if op.phase is Phase.UPDATE)
+            (total,) = build_.op("all_reduce", [first], [(shape, "float16")], phase=phase)
+            (mean,) = build_.op("elementwise", [total], [(shape, "float16")], function="mul",
+                                phase=phase)  # fmt: skip
+            own_ops, rest = build_.ops[-2:], build_.ops[index:-2]
+            rest = [
+                replace(op, inputs=tuple(mean if n == first else n for n in op.inputs))
+                for op in rest
+            ]
+            build_.ops = [*build_.ops[:index], *own_ops, *rest]
+        return net.finish([loss], replicas=4)
+
+    def implied(graph: Graph) -> float:
+        steps = estimate(graph, QUIET).steps
+        return sum(step.cycles.links for step in steps if step.op == "all-reduce of gradients")
+
+    assert implied(of(True)) == pytest.approx(implied(of(False)) / 2)
+
+
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "host"])
 def test_other_transfers_of_a_program_take_time(kind: str) -> None:
     build_ = Builder(kind)

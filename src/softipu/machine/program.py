@@ -11,6 +11,7 @@ from . import links
 from .chip import Machine
 from .cost import Cost, Terms
 from .ops import TRANSFERS, Pricer
+from .reduced import to_reduce
 from .result import Cycles, Step
 from .settings import Settings
 from .vector import apply
@@ -134,7 +135,7 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     if graph.training:
         if schedule.accumulation > 1:
             extra += _accumulate(graph, gradients, machine, work, transfers)
-        _update(graph, gradients, where, machine, settings, work, transfers)
+        _update(graph, roots, gradients, where, machine, settings, work, transfers)
     if settings.execution == "phased":
         _phases(graph, machine, settings, work, transfers)
     return Program(
@@ -307,17 +308,18 @@ def _accumulate(
 
 
 def _update(
-    graph: Graph, gradients: tuple[tuple[str, ...], ...], where: tuple[int, ...],
-    machine: Machine, settings: Settings, work: tuple[Work, ...], transfers: list[Step],
+    graph: Graph, roots: dict[str, str], gradients: tuple[tuple[str, ...], ...],
+    where: tuple[int, ...], machine: Machine, settings: Settings, work: tuple[Work, ...],
+    transfers: list[Step],
 ) -> None:  # fmt: skip
     schedule = graph.schedule
     replicas, sharded = schedule.replicas, settings.replicated_tensor_sharding
-    explicit = any(op.kind in ("all_reduce", "reduce_scatter") for op in graph.ops)
     state = state_bytes(graph, where)
     for ipu, names in enumerate(gradients):
-        data = float(sum(graph.tensors[name].bytes for name in names))
         cycles = Cycles()
-        if replicas > 1 and not explicit:
+        left = to_reduce(graph, roots, names) if replicas > 1 else []
+        data = float(sum(graph.tensors[name].bytes for name in left))
+        if data:
             cycles = links.all_reduce(data, replicas, schedule.ipus, machine)
             text = "reduce-scatter and all-gather" if sharded else "all-reduce"
             transfers.append(_step(f"{text} of gradients", "all_reduce", ipu, cycles, "update"))
