@@ -336,6 +336,39 @@ def test_prefetching_spares_the_wait_for_the_host() -> None:
     assert asked.latency_seconds > ready.latency_seconds
 
 
+@pytest.mark.parametrize("io_tiles", [0, 64])
+@pytest.mark.parametrize("every_output", [True, False])
+def test_the_latency_of_a_sample_is_what_a_call_with_its_micro_batch_alone_takes(
+    io_tiles: int, every_output: bool
+) -> None:
+    options = replace(HALF, io_tiles=io_tiles, outputs_every_micro_batch=every_output)
+    alone, many = estimate(images(), options), estimate(images(device_iterations=50), options)
+    assert alone.latency_seconds == pytest.approx(alone.seconds)
+    assert many.latency_seconds == pytest.approx(alone.latency_seconds)
+    assert many.latency_seconds < many.seconds
+    # This one waits for the host, however fast the link is that its buffers are sent over.
+    assert alone.latency_seconds >= 64 * 3 * 224 * 224 / 5.5e9
+
+
+@pytest.mark.parametrize("io_tiles", [0, 64])
+def test_no_tiles_for_io_make_a_sample_arrive_and_be_computed_at_once(io_tiles: int) -> None:
+    net = Net("busy")
+    x = net.input("x", (1, 2048, 512))
+    for _ in range(8):
+        x = net.activation(net.linear(x, 512, bias=False))
+    found = estimate(net.finish([x], device_iterations=8), replace(HALF, io_tiles=io_tiles))
+    path = sum(step.cycles.total for step in found.steps)
+    assert found.latency_seconds * found.clock_hz >= path * (1 - 1e-9)
+
+
+def test_samples_of_a_pipeline_wait_for_the_host_too() -> None:
+    graph = layers(4, training=False, samples=20_000, device_iterations=20)
+    found = estimate(graph, HALF)
+    alone = estimate(graph.with_schedule(device_iterations=1), HALF)
+    assert found.latency_seconds == pytest.approx(alone.seconds)
+    assert found.latency_seconds > estimate(graph, QUIET).latency_seconds
+
+
 def test_tiles_for_io_hide_the_host_and_take_tiles_from_compute() -> None:
     plain = estimate(images(device_iterations=4), replace(HALF, chip="c600"))
     beside = estimate(images(device_iterations=4), replace(HALF, chip="c600", io_tiles=64))
