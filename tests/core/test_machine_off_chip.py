@@ -135,3 +135,18 @@ def test_phases_write_weights_back_once_an_update(accumulation: int) -> None:
     assert with_each == pytest.approx(2 * WEIGHTS)
     more = (away.cycles.links - estimate(graph, kept).cycles.links) * BOW.streaming
     assert more == pytest.approx(accumulation * with_each + streamed(away, "update"))
+
+
+def test_an_ipu_has_code_for_its_own_accumulators_only() -> None:
+    def code(second: int) -> int:
+        net = Net("uneven")
+        x = net.linear(net.input("x", (1, 64, 64)), 64, bias=False)
+        net.stage = 1
+        for layer in range(second):
+            x = net.linear(x, 64 * (layer + 2), bias=False)
+        loss = net.loss(x)
+        net.train(loss)
+        graph = net.finish([loss], stage_ipus=(0, 1), accumulation=8)
+        return estimate(graph, QUIET).memory[0].fullest_tile["code"]
+
+    assert code(1) == code(8)

@@ -212,7 +212,7 @@ def _peak(
     machine = program.machine
     size = code_size(
         [(priced.cost, priced.key) for priced in program.ops if priced.ipu == ipu]
-        + list(program.extra_code)
+        + list(program.extra_code[ipu])
     )
     fixed = {name: _per_tile(total, program) for name, total in always.items()}
     fixed |= {

@@ -63,7 +63,8 @@ class Program:
     roots: dict[str, str]
     #: Gradients that wait for the update, by IPU.
     gradients: tuple[tuple[str, ...], ...]
-    extra_code: tuple[tuple[Cost, Any], ...]
+    #: Code that is no op of the graph, by IPU.
+    extra_code: tuple[tuple[tuple[Cost, Any], ...], ...]
     unknown: dict[str, int]
     #: The IPU of each op.
     places: tuple[int, ...]
@@ -131,13 +132,13 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     roots = view_roots(graph)
     gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
-    extra: list[tuple[Cost, Any]] = []
+    extra: list[tuple[tuple[Cost, Any], ...]] = [()] * schedule.ipus
     repeated = _recompute(graph, ops, roots, machine, work, transfers)
     _between_stages(graph, roots, where, machine, work, transfers)
     _host(graph, where, machine, settings, work, transfers)
     if graph.training:
         if schedule.accumulation > 1:
-            extra += _accumulate(graph, gradients, machine, work, transfers)
+            extra = _accumulate(graph, gradients, machine, work, transfers)
         _update(graph, roots, gradients, where, machine, settings, work, transfers)
     stages = forward_stages(graph)
     there = off_chip.away(graph, roots, where, settings, stages, gradients)
@@ -280,23 +281,25 @@ def _host(
 def _accumulate(
     graph: Graph, gradients: tuple[tuple[str, ...], ...], machine: Machine,
     work: tuple[Work, ...], transfers: list[Step],
-) -> list[tuple[Cost, Any]]:  # fmt: skip
-    """Each micro-batch's gradients are added to those before."""
-    code: list[tuple[Cost, Any]] = []
+) -> list[tuple[tuple[Cost, Any], ...]]:  # fmt: skip
+    """Each micro-batch's gradients are added to those before; the code that does it, by IPU."""
+    every: list[tuple[tuple[Cost, Any], ...]] = []
     for ipu, names in enumerate(gradients):
+        code: list[tuple[Cost, Any]] = []
         total = Cost()
         for name in names:
             tensor = graph.tensors[name]
             cost = apply("scaled_add", tensor.elements, tensor.dtype, machine)
             code.append((cost, ("accumulate", tensor.shape, tensor.dtype)))
             total += cost
+        every.append(tuple(code))
         work[ipu].backward += total.terms
         if names:
             cycles = total.cycles(machine)
             transfers.append(
                 _step("gradient accumulation", "accumulate", ipu, cycles, "backward", total)
             )
-    return code
+    return every
 
 
 def _update(
