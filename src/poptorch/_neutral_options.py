@@ -137,6 +137,7 @@ def settings_of(options: Any, chip: str, training: bool) -> Settings:
         optimiser_state_off_chip=optimiser.get("onChip", 1) == 0,
         activations_off_chip=_off_chip(options, "activation"),
         weights_off_chip=_off_chip(options, "weight"),
+        accumulators_off_chip=_location(options, "accumulator").get("onChip", 1) == 0,
         replicated_tensor_sharding=any(
             bool(_location(options, kind).get("useReplicatedTensorSharding", 0))
             for kind in ("optimizer", "weight", "accumulator")

@@ -48,7 +48,7 @@ _OWN = (
     _chosen("modelled", "tensors_liveness", "Liveness", 4),
     _chosen("used", "output_mode", "PopartOutputMode", 4),
     _chosen("used", "connection_type", "DeviceConnectionType", 3),
-    _chosen("modelled", "sync_pattern", "SyncPattern", 3),
+    _chosen(_IGNORED, "sync_pattern", "SyncPattern", 3),
     _chosen("used", "accumulation_and_replication_reduction_type", "popart::ReductionType", 3),
     _chosen("used", "meanAccumulationAndReplicationReductionStrategy", "MeanReductionStrategy", 2),
 )  # fmt: skip

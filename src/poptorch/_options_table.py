@@ -200,7 +200,7 @@ ROWS: tuple[Row, ...] = (
           "When IPUs are attached: before compiling, before running, or never."),
     _kept("syncPattern", Param("sync_pattern", one_of(SyncPattern, as_value=True)),
           SyncPattern.Full.value,
-          "Which IPUs wait for each other around host I/O.", "modelled"),
+          "Which IPUs wait for each other around host I/O.", "ignored, warned once"),
     _row("setAvailableMemoryProportion", Param("available_memory_proportion", mapping),
          key="available_memory_proportion", default={}, write=_available_memory,
          support="modelled",

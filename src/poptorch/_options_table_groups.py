@@ -151,7 +151,7 @@ TRAINING: tuple[Row, ...] = (
                 "Whether the loss scale follows the gradients in half precision."),
     Row("Training", "setConvolutionDithering", (Param("enabled", flag),),
         "Whether convolutions start on different tiles, to balance memory between tiles.",
-        "modelled", "convolutionOptions", where="popart", write=_dithering),
+        "ignored, warned once", "convolutionOptions", where="popart", write=_dithering),
 )  # fmt: skip
 
 PRECISION: tuple[Row, ...] = (
@@ -221,18 +221,21 @@ def tensor_location_rows(settings: type) -> tuple[Row, ...]:
     )  # fmt: skip
 
 
-def _settings_row(setter: str, param: Param, meaning: str, **rest: Any) -> Row:
-    return Row("TensorLocationSettings", setter, (param,), meaning, "modelled", **rest)
+def _settings_row(
+    setter: str, param: Param, meaning: str, support: Support = "modelled", **rest: Any
+) -> Row:
+    return Row("TensorLocationSettings", setter, (param,), meaning, support, **rest)
 
 
 _use = Param("use", Kind("True or False", (bool,), stored=int), True)
 
 LOCATION_SETTINGS: tuple[Row, ...] = (
     _settings_row("minElementsForOffChip", Param("min_elements", whole(0)),
-                  "Tensors with fewer elements stay on the IPU.", key="minElementsForOffChip"),
+                  "Tensors with fewer elements stay on the IPU.", "ignored, warned once",
+                  key="minElementsForOffChip"),
     _settings_row("minElementsForReplicatedTensorSharding", Param("min_elements", whole(0)),
                   "Tensors with fewer elements are not sharded between replicas.",
-                  key="minElementsForReplicatedTensorSharding"),
+                  "ignored, warned once", key="minElementsForReplicatedTensorSharding"),
     _settings_row("useOnChipStorage",
                   Param("use", Kind("True, False or None", (bool, type(None))), True),
                   "Whether tensors are kept on the IPU; None leaves it open.",
@@ -241,9 +244,9 @@ LOCATION_SETTINGS: tuple[Row, ...] = (
                   "Whether each replica keeps only its share of a tensor.",
                   key="useReplicatedTensorSharding"),
     _settings_row("useIOTilesToLoad", _use, "Whether tensors are loaded through I/O tiles.",
-                  key="useIOTilesToLoad"),
+                  "ignored, warned once", key="useIOTilesToLoad"),
     _settings_row("useIOTilesToStore", _use, "Whether tensors are stored through I/O tiles.",
-                  key="useIOTilesToStore"),
+                  "ignored, warned once", key="useIOTilesToStore"),
 )  # fmt: skip
 
 POPART: tuple[Row, ...] = (

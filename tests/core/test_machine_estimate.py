@@ -122,7 +122,6 @@ def test_a_graph_that_computes_nothing_is_refused() -> None:
         ({}, {"replicas": 500}, "500 IPUs"),
         ({"available_memory_proportion": 0.0}, {}, "proportion"),
         ({"available_memory_proportion": 1.5}, {}, "proportion"),
-        ({"weights_off_chip": True}, {}, "phases"),
         ({"prefetch_depth": -1}, {}, "prefetch_depth"),
         ({}, {"micro_batch": 0}, "micro_batch"),
         ({}, {"accumulation": 0}, "accumulation"),

@@ -220,6 +220,57 @@ def test_collectives_that_a_program_has_are_not_added_again() -> None:
     assert found.steps[0].cycles.links > 0
 
 
+def reductions(graph: Graph) -> dict[str, float]:
+    """Links of each all-reduce, by the phase of its step."""
+    found = estimate(graph, QUIET).steps
+    return {step.phase: step.cycles.links for step in found if step.kind == "all_reduce"}
+
+
+def test_a_sum_over_replicas_in_the_forward_pass_leaves_the_gradients_to_be_reduced() -> None:
+    def of(summed: bool) -> Graph:
+        net = Net("statistics")
+        x = net.linear(net.input("x", (1, 512, 256)), 256)
+        mean = net.op("reduce", [x], (1, 1, 256), function="mean", axes=(1,))
+        if summed:
+            mean = net.op("all_reduce", [mean], (1, 1, 256))
+        loss = net.loss(net.linear(x, 256))
+        net.train(loss)
+        return net.finish([loss, mean], replicas=4)
+
+    without, along = reductions(of(False)), reductions(of(True))
+    assert along["update"] == without["update"] > 0
+    assert along["forward"] > 0
+
+
+@pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.UPDATE])
+def test_only_gradients_that_the_program_reduces_itself_are_left_out(phase: Phase) -> None:
+    def of(own: bool) -> Graph:
+        net = Net("two")
+        x = net.linear(net.linear(net.input("x", (1, 64, 256)), 256, False), 256, False)
+        loss = net.loss(x)
+        net.train(loss)
+        if own:
+            first = next(iter(net.weights.values()))
+            build_, shape = net.build, net.shape(first)
+            index = next(i for i, op in enumerate(build_.ops) if op.phase is Phase.UPDATE)
+            (total,) = build_.op("all_reduce", [first], [(shape, "float16")], phase=phase)
+            (mean,) = build_.op("elementwise", [total], [(shape, "float16")], function="mul",
+                                phase=phase)  # fmt: skip
+            own_ops, rest = build_.ops[-2:], build_.ops[index:-2]
+            rest = [
+                replace(op, inputs=tuple(mean if n == first else n for n in op.inputs))
+                for op in rest
+            ]
+            build_.ops = [*build_.ops[:index], *own_ops, *rest]
+        return net.finish([loss], replicas=4)
+
+    def implied(graph: Graph) -> float:
+        steps = estimate(graph, QUIET).steps
+        return sum(step.cycles.links for step in steps if step.op == "all-reduce of gradients")
+
+    assert implied(of(True)) == pytest.approx(implied(of(False)) / 2)
+
+
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "host"])
 def test_other_transfers_of_a_program_take_time(kind: str) -> None:
     build_ = Builder(kind)
@@ -283,6 +334,39 @@ def test_prefetching_spares_the_wait_for_the_host() -> None:
     ready = estimate(images(), HALF)
     asked = estimate(images(), replace(HALF, prefetch_depth=0))
     assert asked.latency_seconds > ready.latency_seconds
+
+
+@pytest.mark.parametrize("io_tiles", [0, 64])
+@pytest.mark.parametrize("every_output", [True, False])
+def test_the_latency_of_a_sample_is_what_a_call_with_its_micro_batch_alone_takes(
+    io_tiles: int, every_output: bool
+) -> None:
+    options = replace(HALF, io_tiles=io_tiles, outputs_every_micro_batch=every_output)
+    alone, many = estimate(images(), options), estimate(images(device_iterations=50), options)
+    assert alone.latency_seconds == pytest.approx(alone.seconds)
+    assert many.latency_seconds == pytest.approx(alone.latency_seconds)
+    assert many.latency_seconds < many.seconds
+    # This one waits for the host, however fast the link is that its buffers are sent over.
+    assert alone.latency_seconds >= 64 * 3 * 224 * 224 / 5.5e9
+
+
+@pytest.mark.parametrize("io_tiles", [0, 64])
+def test_no_tiles_for_io_make_a_sample_arrive_and_be_computed_at_once(io_tiles: int) -> None:
+    net = Net("busy")
+    x = net.input("x", (1, 2048, 512))
+    for _ in range(8):
+        x = net.activation(net.linear(x, 512, bias=False))
+    found = estimate(net.finish([x], device_iterations=8), replace(HALF, io_tiles=io_tiles))
+    path = sum(step.cycles.total for step in found.steps)
+    assert found.latency_seconds * found.clock_hz >= path * (1 - 1e-9)
+
+
+def test_samples_of_a_pipeline_wait_for_the_host_too() -> None:
+    graph = layers(4, training=False, samples=20_000, device_iterations=20)
+    found = estimate(graph, HALF)
+    alone = estimate(graph.with_schedule(device_iterations=1), HALF)
+    assert found.latency_seconds == pytest.approx(alone.seconds)
+    assert found.latency_seconds > estimate(graph, QUIET).latency_seconds
 
 
 def test_tiles_for_io_hide_the_host_and_take_tiles_from_compute() -> None:

@@ -151,6 +151,39 @@ def test_options_of_the_configuration_become_settings(ipus):
     assert settings.prefetch_depth == 0
 
 
+def test_what_a_pipeline_offloads_becomes_settings_and_what_it_ignores_a_warning(ipus, caplog):
+    dataset = tf.data.Dataset.from_tensors(tf.ones((4, 8))).repeat()
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    ops = ipu.pipelining_ops
+    ipus(2)
+    weights = [tf.Variable(tf.ones((8, 8))) for _ in range(2)]
+    optimizer = keras.optimizers.legacy.SGD(0.01)
+
+    def settings(**offloaded):
+        def train():
+            ops.pipeline(
+                [lambda x: x @ weights[0], lambda x: tf.reduce_sum(x @ weights[1])], 8,
+                infeed_queue=infeed, outfeed_queue=outfeed,
+                optimizer_function=lambda loss: ops.OptimizerFunctionOutput(
+                    optimizer, loss, variables=weights
+                ),
+                **offloaded,
+            )  # fmt: skip
+
+        graph, found = neutral_programs.of_function(train)
+        assert estimate(graph, found).cycles.total > 0
+        return found
+
+    assert not settings().accumulators_off_chip
+    found = settings(offload_gradient_accumulation_buffers=True, offload_weights=True)
+    assert found.accumulators_off_chip
+    assert found.weights_off_chip
+    assert "replicated_weight_sharding" not in caplog.text
+    settings(replicated_weight_sharding=True)
+    assert "replicated_weight_sharding has no effect" in caplog.text
+
+
 # --- loops ------------------------------------------------------------------------------------
 
 

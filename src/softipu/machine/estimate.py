@@ -62,11 +62,6 @@ def _refuse(graph: Graph, settings: Settings) -> None:
         proportion = settings.proportion(ipu)
         if not 0 < proportion <= 1:
             raise SettingsContradict(f"available_memory_proportion is {proportion}, not in (0, 1]")
-    if settings.weights_off_chip and settings.execution != "phased":
-        raise SettingsContradict(
-            "weights can only stay off chip while phases take turns on it",
-            remedy='Set execution="phased", or keep the weights on chip.',
-        )
     if settings.prefetch_depth < 0:
         raise SettingsContradict(f"prefetch_depth is {settings.prefetch_depth}")
 

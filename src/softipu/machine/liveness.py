@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 
-from softipu.graph import Op, Phase, Role
+from softipu.graph import KINDS, Op, Phase, Role
 
 from . import calibration
 from .code_size import BASE_CODE, code_size
-from .program import Program, saved
+from .program import Program
 from .result import IpuMemory
+from .uses import Uses, saved, segments, stashed, uses_on
 
 #: Kinds that can write where they read, when nothing else reads it later.
 _IN_PLACE = frozenset(("elementwise", "cast", "softmax", "scan"))
 _ALWAYS = ("weights", "state", "code", "vertex_state", "exchange_code", "stash", "host_buffers")
-
-
-@dataclass
-class _Uses:
-    """When a tensor is made and read on one IPU, by the index of the op."""
-
-    made: int | None = None
-    forward: list[int] = field(default_factory=list)
-    later: list[int] = field(default_factory=list)
-    stage: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,72 +68,43 @@ def _per_tile(total: float, program: Program) -> int:
     return ceil(total * calibration.constants().imbalance / program.machine.tiles)
 
 
-def _uses(program: Program, ipu: int) -> dict[str, _Uses]:
-    found: dict[str, _Uses] = {}
-    roots = program.roots
-    for index, op in enumerate(program.graph.ops):
-        if program.places[index] != ipu:
-            continue
-        for name in op.outputs:
-            if roots[name] == name:
-                found.setdefault(name, _Uses(stage=op.stage)).made = index
-        for name in op.inputs:
-            uses = found.setdefault(roots[name], _Uses(stage=op.stage))
-            (uses.forward if op.phase is Phase.FORWARD else uses.later).append(index)
-    return found
-
-
-def _segments(program: Program) -> dict[str, int]:
-    """For recomputed tensors, the part between checkpoints that they are made again with."""
-    schedule = program.graph.schedule
-    kept = {program.roots[name] for name in schedule.checkpoints if name in program.roots}
-    part: dict[str, int] = {}
-    number = 0
-    stage: int | None = None
-    for op in program.graph.ops:
-        if op.phase is not Phase.FORWARD:
-            continue
-        if op.stage != stage:
-            number, stage = number + 1, op.stage
-        for name in op.outputs:
-            if op.stage in schedule.recomputed_stages and name not in kept:
-                part[name] = number
-        if any(name in kept for name in op.outputs):
-            number += 1
-    return part
-
-
 def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
     graph, schedule, settings = program.graph, program.graph.schedule, program.settings
     always = {"weights": 0.0, "state": 0.0, "stash": 0.0, "host_buffers": 0.0}
     events: dict[int, float] = {}
-    uses = _uses(program, ipu)
-    segments = _segments(program)
-    starts = _segment_starts(program, uses, segments)
+    uses = uses_on(graph, program.roots, program.places, ipu)
+    parts = segments(graph, program.roots)
+    starts = _segment_starts(uses, parts)
     keep = set(saved(graph, program.roots))
+    away = program.away[ipu]
     gradients = set(program.gradients[ipu]) if schedule.accumulation > 1 else set()
     absorbed = _absorbed(program, gradients)
     phased_weights: dict[int, float] = {}
     streamed = 0.0
     for name, use in uses.items():
         tensor = graph.tensors[name]
-        if tensor.role in (Role.WEIGHT, Role.CONSTANT):
-            if settings.weights_off_chip and settings.execution == "phased":
+        if name in away.weights:
+            if settings.execution == "phased":
                 phased_weights[use.stage] = phased_weights.get(use.stage, 0.0) + tensor.bytes
             else:
-                always["weights"] += tensor.bytes
+                _while_used(events, use, float(tensor.bytes), graph.ops)
+        elif tensor.role in (Role.WEIGHT, Role.CONSTANT):
+            always["weights"] += tensor.bytes
         elif tensor.role is Role.STATE:
             if not settings.optimiser_state_off_chip:
                 shared = schedule.replicas if settings.replicated_tensor_sharding else 1
                 always["state"] += tensor.bytes / shared
         else:
-            if name in gradients:
+            if name in away.accumulators:
+                _visits(events, use, float(tensor.bytes), graph.ops)
+            elif name in gradients:
                 always["state"] += tensor.bytes
             if tensor.role is Role.INPUT and not settings.synthetic_data:
                 streamed += tensor.bytes
             if name in absorbed:
-                use = _Uses(use.made, use.forward, use.later[:1] if use.made is None else [])
-            _live_ranges(program, name, use, events, always, name in keep, segments, starts)
+                use = Uses(use.made, use.forward, use.later[:1] if use.made is None else [])
+            off = name in away.activations
+            _live_ranges(program, name, use, events, always, name in keep, off, parts, starts)
     always["weights"] += max(phased_weights.values(), default=0.0)
     if not program.machine.io_tiles:
         always["host_buffers"] += streamed
@@ -166,21 +128,20 @@ def _absorbed(program: Program, gradients: set[str]) -> set[str]:
     return found
 
 
-def _segment_starts(
-    program: Program, uses: dict[str, _Uses], segments: dict[str, int]
-) -> dict[int, int]:
+def _segment_starts(uses: dict[str, Uses], parts: dict[str, int]) -> dict[int, int]:
     """Where in the backward pass each recomputed part comes back to life."""
     starts: dict[int, int] = {}
     for name, use in uses.items():
-        part = segments.get(name)
+        part = parts.get(name)
         if part is not None and use.later:
             starts[part] = min(starts.get(part, use.later[0]), use.later[0])
     return starts
 
 
 def _live_ranges(
-    program: Program, name: str, use: _Uses, events: dict[int, float],
-    always: dict[str, float], is_saved: bool, segments: dict[str, int], starts: dict[int, int],
+    program: Program, name: str, use: Uses, events: dict[int, float],
+    always: dict[str, float], is_saved: bool, is_away: bool, parts: dict[str, int],
+    starts: dict[int, int],
 ) -> None:  # fmt: skip
     """Add the ranges in which a tensor is there; ranges count half steps (see `_add`)."""
     graph, settings = program.graph, program.settings
@@ -199,26 +160,36 @@ def _live_ranges(
         _add(events, size, first, last, made_by, ops)
         return
     # What comes from another IPU can't be made again here: it is kept.
-    part = segments.get(name) if use.made is not None else None
-    stages = program.stages
-    pipelined = settings.execution == "pipelined" and stages > 1
+    part = parts.get(name) if use.made is not None else None
+    entries = stashed(settings, program.stages, use.stage)
     if part is not None:
         _add(events, size, first, points[-1], made_by, ops)
         _add(events, size, min(starts.get(part, later[0]), later[0]), later[-1], None, ops)
-    elif pipelined and settings.pipeline_schedule != "sequential":
-        distance = max(0, stages - 1 - use.stage)
-        entries = distance + 1 if settings.pipeline_schedule == "interleaved" else 2 * distance + 1
-        if entries == 1:
-            _add(events, size, first, later[-1], made_by, ops)
-            return
-        always["stash"] += entries * size
-        _add(events, size, first, points[-1], made_by, ops)
-        _add(events, size, later[0], later[-1], None, ops)
-    elif settings.activations_off_chip:
+    elif is_away or entries > 1:
+        always["stash"] += 0.0 if is_away else entries * size
         _add(events, size, first, points[-1], made_by, ops)
         _add(events, size, later[0], later[-1], None, ops)
     else:
         _add(events, size, first, later[-1], made_by, ops)
+
+
+def _while_used(events: dict[int, float], use: Uses, size: float, ops: tuple[Op, ...]) -> None:
+    """A weight that comes for each op that reads it; ops of its update follow each other."""
+    updating = [index for index in use.later if ops[index].phase is Phase.UPDATE]
+    for index in {*use.forward, *use.later} - set(updating):
+        if not KINDS[ops[index].kind].free:
+            _add(events, size, index, index, None, ops)
+    if updating:
+        _add(events, size, updating[0], updating[-1], None, ops)
+
+
+def _visits(events: dict[int, float], use: Uses, size: float, ops: tuple[Op, ...]) -> None:
+    """An accumulator that comes to take up a gradient, and for the update."""
+    updating = [index for index in use.later if ops[index].phase is Phase.UPDATE]
+    if use.made is not None:
+        _add(events, size, use.made, use.made, None, ops)
+    if updating:
+        _add(events, size, updating[0], updating[-1], None, ops)
 
 
 def _add(
@@ -241,7 +212,7 @@ def _peak(
     machine = program.machine
     size = code_size(
         [(priced.cost, priced.key) for priced in program.ops if priced.ipu == ipu]
-        + list(program.extra_code)
+        + list(program.extra_code[ipu])
     )
     fixed = {name: _per_tile(total, program) for name, total in always.items()}
     fixed |= {

@@ -7,12 +7,14 @@ from typing import Any
 
 from softipu.graph import KINDS, Graph, Op, Phase, Role
 
-from . import links
+from . import links, off_chip
 from .chip import Machine
 from .cost import Cost, Terms
 from .ops import TRANSFERS, Pricer
+from .reduced import to_reduce
 from .result import Cycles, Step
 from .settings import Settings
+from .uses import saved
 from .vector import apply
 
 
@@ -61,12 +63,15 @@ class Program:
     roots: dict[str, str]
     #: Gradients that wait for the update, by IPU.
     gradients: tuple[tuple[str, ...], ...]
-    extra_code: tuple[tuple[Cost, Any], ...]
+    #: Code that is no op of the graph, by IPU.
+    extra_code: tuple[tuple[tuple[Cost, Any], ...], ...]
     unknown: dict[str, int]
     #: The IPU of each op.
     places: tuple[int, ...]
     stages: int
     training: bool
+    #: What waits in streaming memory, by IPU.
+    away: tuple[off_chip.Away, ...]
 
 
 def view_roots(graph: Graph) -> dict[str, str]:
@@ -127,20 +132,20 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     roots = view_roots(graph)
     gradients = _gradients(graph, roots, where)
     transfers: list[Step] = []
-    extra: list[tuple[Cost, Any]] = []
-    _recompute(graph, ops, roots, machine, work, transfers)
+    extra: list[tuple[tuple[Cost, Any], ...]] = [()] * schedule.ipus
+    repeated = _recompute(graph, ops, roots, machine, work, transfers)
     _between_stages(graph, roots, where, machine, work, transfers)
     _host(graph, where, machine, settings, work, transfers)
     if graph.training:
         if schedule.accumulation > 1:
-            extra += _accumulate(graph, gradients, machine, work, transfers)
-        _update(graph, gradients, where, machine, settings, work, transfers)
-    if settings.execution == "phased":
-        _phases(graph, machine, settings, work, transfers)
+            extra = _accumulate(graph, gradients, machine, work, transfers)
+        _update(graph, roots, gradients, where, machine, settings, work, transfers)
+    stages = forward_stages(graph)
+    there = off_chip.away(graph, roots, where, settings, stages, gradients)
+    _stream(graph, roots, where, machine, settings, work, transfers, there, repeated)
     return Program(
         graph, machine, settings, tuple(ops), tuple(transfers), work, roots, gradients,
-        tuple(extra), dict(sorted(pricer.unknown.items())), where,
-        forward_stages(graph), graph.training,
+        tuple(extra), dict(sorted(pricer.unknown.items())), where, stages, graph.training, there,
     )  # fmt: skip
 
 
@@ -178,28 +183,15 @@ def _gradients(
     return tuple(tuple(names) for names in found)
 
 
-def saved(graph: Graph, roots: dict[str, str]) -> dict[str, int]:
-    """Tensors of the forward pass that the backward pass reads, with the stage that does."""
-    forward = {
-        name for op in graph.ops if op.phase is Phase.FORWARD for name in op.outputs
-    } | set(graph.inputs)  # fmt: skip
-    found: dict[str, int] = {}
-    for op in graph.ops:
-        if op.phase is Phase.BACKWARD:
-            for name in op.inputs:
-                if roots[name] in forward:
-                    found.setdefault(roots[name], op.stage)
-    return found
-
-
 def _recompute(
     graph: Graph, ops: list[Priced], roots: dict[str, str], machine: Machine,
     work: tuple[Work, ...], transfers: list[Step],
-) -> None:  # fmt: skip
+) -> set[int]:  # fmt: skip
     """The forward ops of recomputed stages that run again: those before the last saved tensor."""
     stages = graph.schedule.recomputed_stages
+    repeated: set[int] = set()
     if not stages:
-        return
+        return repeated
     wanted = set(saved(graph, roots)) - {roots[n] for n in graph.schedule.checkpoints}
     # Backwards from what is wanted; checkpoints end the search.
     needed: set[str] = set(wanted)
@@ -212,12 +204,14 @@ def _recompute(
             if all(roots[name] in kept for name in op.outputs):
                 continue
             work[priced.ipu].recompute += priced.terms
+            repeated.add(priced.index)
             needed.update(roots[name] for name in op.inputs if roots[name] not in kept)
     for ipu, here in enumerate(work):
         again = here.recompute.cycles(machine)
         if again.total:
             name = "forward pass, repeated"
             transfers.append(_step(name, "recompute", ipu, again, "backward"))
+    return repeated
 
 
 def _between_stages(
@@ -287,37 +281,40 @@ def _host(
 def _accumulate(
     graph: Graph, gradients: tuple[tuple[str, ...], ...], machine: Machine,
     work: tuple[Work, ...], transfers: list[Step],
-) -> list[tuple[Cost, Any]]:  # fmt: skip
-    """Each micro-batch's gradients are added to those before."""
-    code: list[tuple[Cost, Any]] = []
+) -> list[tuple[tuple[Cost, Any], ...]]:  # fmt: skip
+    """Each micro-batch's gradients are added to those before; the code that does it, by IPU."""
+    every: list[tuple[tuple[Cost, Any], ...]] = []
     for ipu, names in enumerate(gradients):
+        code: list[tuple[Cost, Any]] = []
         total = Cost()
         for name in names:
             tensor = graph.tensors[name]
             cost = apply("scaled_add", tensor.elements, tensor.dtype, machine)
             code.append((cost, ("accumulate", tensor.shape, tensor.dtype)))
             total += cost
+        every.append(tuple(code))
         work[ipu].backward += total.terms
         if names:
             cycles = total.cycles(machine)
             transfers.append(
                 _step("gradient accumulation", "accumulate", ipu, cycles, "backward", total)
             )
-    return code
+    return every
 
 
 def _update(
-    graph: Graph, gradients: tuple[tuple[str, ...], ...], where: tuple[int, ...],
-    machine: Machine, settings: Settings, work: tuple[Work, ...], transfers: list[Step],
+    graph: Graph, roots: dict[str, str], gradients: tuple[tuple[str, ...], ...],
+    where: tuple[int, ...], machine: Machine, settings: Settings, work: tuple[Work, ...],
+    transfers: list[Step],
 ) -> None:  # fmt: skip
     schedule = graph.schedule
     replicas, sharded = schedule.replicas, settings.replicated_tensor_sharding
-    explicit = any(op.kind in ("all_reduce", "reduce_scatter") for op in graph.ops)
     state = state_bytes(graph, where)
     for ipu, names in enumerate(gradients):
-        data = float(sum(graph.tensors[name].bytes for name in names))
         cycles = Cycles()
-        if replicas > 1 and not explicit:
+        left = to_reduce(graph, roots, names) if replicas > 1 else []
+        data = float(sum(graph.tensors[name].bytes for name in left))
+        if data:
             cycles = links.all_reduce(data, replicas, schedule.ipus, machine)
             text = "reduce-scatter and all-gather" if sharded else "all-reduce"
             transfers.append(_step(f"{text} of gradients", "all_reduce", ipu, cycles, "update"))
@@ -341,33 +338,21 @@ def state_bytes(graph: Graph, where: tuple[int, ...]) -> list[int]:
     return found
 
 
-def _phases(
-    graph: Graph, machine: Machine, settings: Settings, work: tuple[Work, ...],
-    transfers: list[Step],
+def _stream(
+    graph: Graph, roots: dict[str, str], where: tuple[int, ...], machine: Machine,
+    settings: Settings, work: tuple[Work, ...], transfers: list[Step],
+    there: tuple[off_chip.Away, ...], repeated: set[int],
 ) -> None:  # fmt: skip
-    """Weights (and activations) of a phase come from streaming memory and go back."""
-    schedule = graph.schedule
-    trips = 3 if graph.training else 1  # forward, backward, and back with new values
-    for ipu in range(schedule.ipus):
-        data = 0.0
-        seen: set[str] = set()
-        for op in graph.ops:
-            if schedule.ipu_of(op.stage) != ipu:
-                continue
-            for name in op.inputs:
-                if graph.tensors[name].role is Role.WEIGHT and name not in seen:
-                    seen.add(name)
-                    data += graph.tensors[name].bytes * trips if settings.weights_off_chip else 0
-        if settings.activations_off_chip and graph.training:
-            home = saved(graph, view_roots(graph))
-            data += 2 * sum(
-                graph.tensors[name].bytes
-                for name, stage in home.items() if schedule.ipu_of(stage) == ipu
-            )  # fmt: skip
-        cycles = links.streaming(data, machine)
-        work[ipu].links += cycles
-        if cycles.total:
-            transfers.append(_step("phases", "streaming", ipu, cycles, "forward"))
+    """What is kept off the chip comes when it is needed, and goes back."""
+    for ipu, trip in off_chip.trips(graph, roots, where, settings, machine, there, repeated):
+        here = work[ipu]
+        if trip.phase is Phase.UPDATE:
+            here.update += Terms(trip.cycles)
+        elif trip.phase is Phase.BACKWARD:
+            here.backward += Terms(trip.cycles)
+        else:
+            here.forward += Terms(trip.cycles)
+        transfers.append(_step(trip.name, "streaming", ipu, trip.cycles, trip.phase.value))
 
 
 def _step(

@@ -33,10 +33,13 @@ class Settings:
     io_tiles: int = 0
     #: Data are made on the device, so nothing travels.
     synthetic_data: bool = False
+    #: Kept in streaming memory; what is off the chip comes when it is needed, and goes back.
     optimiser_state_off_chip: bool = False
     activations_off_chip: bool = False
     weights_off_chip: bool = False
+    accumulators_off_chip: bool = False
     replicated_tensor_sharding: bool = False
+    #: The chip rounds either way in the same time: no figure depends on it.
     stochastic_rounding: bool = False
     #: How often outputs travel to the host: with each micro-batch, or once a call.
     outputs_every_micro_batch: bool = True

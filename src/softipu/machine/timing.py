@@ -12,7 +12,8 @@ from .result import Cycles
 class Timing:
     #: Of one call.
     cycles: Cycles
-    #: From a sample's first byte to its result.
+    #: From a sample's first byte to its result: what a call with its micro-batch alone takes,
+    #: but for the update.
     latency: float
     #: Of one micro-batch once everything runs, on the slowest IPU.
     per_micro_batch: Cycles
@@ -24,6 +25,11 @@ def _with_host(compute: Cycles, host: Cycles, overlapped: bool) -> Cycles:
         return compute + host
     left = max(0.0, host.total - compute.total)
     return compute + Cycles(host=left)
+
+
+def _hidden(compute: Cycles, host: Cycles, overlapped: bool) -> Cycles:
+    """What of the host's time `_with_host` leaves out."""
+    return Cycles(host=min(host.total, compute.total)) if overlapped else Cycles()
 
 
 def _slowest(all_cycles: list[Cycles]) -> Cycles:
@@ -51,8 +57,8 @@ def timing(program: Program) -> Timing:
     pipelined = settings.execution == "pipelined" and stages > 1
     if not pipelined or settings.pipeline_schedule == "sequential":
         step = _with_host(_sum(compute), _sum(host), overlapped)
-        body = step.times(runs)
-        latency = step.total
+        hidden = _hidden(_sum(compute), _sum(host), overlapped)
+        fill = 0
     else:
         if settings.pipeline_schedule == "interleaved" and program.training:
             # At any time an IPU does either a forward or a backward stage.
@@ -63,24 +69,30 @@ def timing(program: Program) -> Timing:
             slowest = _slowest(compute)
         # The host and all IPUs of a replica wait for each other at every transfer.
         step = _with_host(slowest, _slowest(host), overlapped)
+        hidden = _hidden(slowest, _slowest(host), overlapped)
         fill = (2 if program.training else 1) * (stages - 1)
-        body = step.times(runs + fill)
-        latency = step.total * (fill + 1)
+    body = step.times(runs + fill)
     updates = [work.update.cycles(machine) for work in program.work]
     update = _slowest(updates)
     if not pipelined and len(program.work) > 1 and settings.execution == "phased":
         update = _sum(updates)
-    total = (body + update).times(repeats) + _slowest([work.call for work in program.work])
+    # Nothing hides the first inputs of a call and the last outputs.
+    ends = hidden + _slowest([work.call for work in program.work])
+    total = (body + update).times(repeats) + ends
     total += _host_limit(program, total, runs * repeats)
-    return Timing(total, latency, step)
+    alone = step.times(fill + 1) + ends
+    alone += _host_limit(program, alone, 1)
+    return Timing(total, alone.total, step)
 
 
 def _host_limit(program: Program, total: Cycles, micro_batches: int) -> Cycles:
-    """What a call waits because its host can't send that fast, however early it begins."""
+    """What a call waits because its host can't send that fast, however early it begins; without
+    prefetching it begins when it is asked, and the IPU waits."""
     if program.settings.synthetic_data:
         return Cycles()
     data = sum(work.host_bytes for work in program.work) * micro_batches
     needed = data / program.machine.host_sustained
     # IPUs of a replica draw from the host together, so each has their shares as well.
     needed /= min(len(program.work), program.machine.ipus_per_machine)
-    return Cycles(host=max(0.0, needed - total.total))
+    meanwhile = total.total if program.settings.prefetch_depth else total.host
+    return Cycles(host=max(0.0, needed - meanwhile))

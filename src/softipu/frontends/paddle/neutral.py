@@ -149,6 +149,7 @@ def settings_of(program: Mapping[str, Any]) -> Settings:
         optimiser_state_off_chip=_off_chip(locations, "location_optimizer"),
         activations_off_chip=_off_chip(locations, "location_activation"),
         weights_off_chip=_off_chip(locations, "location_weight"),
+        accumulators_off_chip=_off_chip(locations, "location_accumulator"),
         replicated_tensor_sharding=any(
             bool(location.get("use_replicated_tensor_sharding", 0))
             for location in locations.values()

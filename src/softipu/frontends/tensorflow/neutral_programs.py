@@ -228,6 +228,7 @@ def settings_of(
         optimiser_state_off_chip=_is_on(options.get("offload_weight_update_variables")),
         activations_off_chip=_is_on(options.get("offload_activations")),
         weights_off_chip=_is_on(options.get("offload_weights")),
+        accumulators_off_chip=_is_on(options.get("offload_gradient_accumulation_buffers")),
         replicated_tensor_sharding=_is_on(options.get("replicated_optimizer_state_sharding")),
         stochastic_rounding=config.floating_point_behaviour.esr.name != "OFF",
         outputs_every_micro_batch=every_output,

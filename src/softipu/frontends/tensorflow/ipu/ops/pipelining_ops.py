@@ -77,7 +77,13 @@ def pipeline(
     the outfeed, for each micro-batch or, with `accumulate_outfeed`, as their sum. Options about
     schedule, recomputation, devices and memory are checked, and change no result.
     """
-    del offload_gradient_accumulation_buffers, replicated_weight_sharding
+    if replicated_weight_sharding:
+        tf.compat.v1.logging.log_first_n(
+            tf.compat.v1.logging.WARN,
+            "pipeline: replicated_weight_sharding has no effect on a software IPU: replicas hold"
+            " their weights whole.",
+            1,
+        )
     training = optimizer_function is not None
     checks.check_count(gradient_accumulation_count)
     if training:
@@ -153,6 +159,7 @@ def pipeline(
             "offload_weight_update_variables": offload_weight_update_variables,
             "offload_activations": offload_activations,
             "offload_weights": offload_weights,
+            "offload_gradient_accumulation_buffers": offload_gradient_accumulation_buffers,
             "replicated_optimizer_state_sharding": replicated_optimizer_state_sharding,
         }
         return _pipeline_described.describe(
