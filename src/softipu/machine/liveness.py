@@ -153,7 +153,7 @@ def _live_ranges(
     made_by = ops[use.made] if use.made is not None else None
     if name in graph.outputs:
         points = [*points, *(later[-1:] if not points else [])]
-    if graph.schedule.accumulation > 1:  # an accumulator takes the gradient's place
+    if later and graph.schedule.accumulation > 1:  # an accumulator takes the gradient's place
         later = [index for index in later if ops[index].phase is not Phase.UPDATE] or points[-1:]
     if not is_saved or not points or not later:
         last = max([*points, *later]) if points or later else first
