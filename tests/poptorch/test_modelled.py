@@ -195,8 +195,11 @@ def test_a_report_of_a_program_that_fits_has_hints(
     def layers() -> nn.Module:
         return nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(24)))
 
-    x = torch.randn(256, 512)
-    model = poptorch.inferenceModel(layers(), quiet().enableProfiling(str(tmp_path / "plain")))
+    def options(folder: str) -> poptorch.Options:
+        return quiet().deviceIterations(32).enableProfiling(str(tmp_path / folder))
+
+    x = torch.randn(32 * 256, 512)
+    model = poptorch.inferenceModel(layers(), options("plain"))
     model.compile(x)
     found = profile_of(tmp_path / "plain")
     assert found.fits
@@ -204,7 +207,7 @@ def test_a_report_of_a_program_that_fits_has_hints(
     assert "io_tiles" in {hint.option for hint in found.hints}
     # Whoever asked before the report, as SOFTIPU_STRICT does, asked for no hints.
     monkeypatch.setenv("SOFTIPU_STRICT", "1")
-    model = poptorch.inferenceModel(layers(), quiet().enableProfiling(str(tmp_path / "strict")))
+    model = poptorch.inferenceModel(layers(), options("strict"))
     model.compile(x)
     assert profile_of(tmp_path / "strict").hints == found.hints
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 
@@ -160,7 +161,8 @@ def main(framework: str, network: str, mode: str) -> None:
 
     of = {"torch": of_torch, "keras": of_keras, "paddle": of_paddle}[framework]
     graph, settings = of(network, mode == "train")
-    found = estimate(graph, settings)
+    # Of one chip: an IPU model of TensorFlow is a Mk2 unless told otherwise.
+    found = estimate(graph, replace(settings, chip="bow"))
     figures = {
         "cycles": found.cycles.total, "throughput": found.throughput,
         "fullest_tile": found.memory[0].used, "weights": found.memory[0].all_tiles.get("weights", 0),
