@@ -79,8 +79,6 @@ class Translation:
         self._written: dict[Memory, str] = {}
         #: Nodes whose results the user asked to keep for the backward pass.
         self.noted: list[Node] = []
-        #: The stage at which each tensor is made or first read.
-        self._homes: dict[str, int] = {}
         #: Random numbers of the forward pass, which the backward pass draws again.
         self._drawn: dict[str, tuple[Spec, str]] = {}
         self._redrawn: dict[str, str] = {}
@@ -194,22 +192,12 @@ class Translation:
         """An op in the place of the node; its outputs are those of the node unless given."""
         specs = [spec for spec in self.specs(node) if spec] if outputs is None else outputs
         inputs = list(inputs)
+        # The stage of an update is found when the graph is whole: that of its weight.
         phase, stage = self.place or (self.phase(node), self.stage_of(node))
-        if phase is Phase.UPDATE:
-            stage = self._home(inputs)
-        made = self.build.op(
+        return self.build.op(
             kind, inputs, specs, name=node.name, phase=phase, stage=stage, path=path_of(node),
             source=source_of(node), **attributes,
         )  # fmt: skip
-        for name in inputs:
-            self._homes.setdefault(name, stage)
-        self._homes.update(dict.fromkeys(made, stage))
-        return made
-
-    def _home(self, inputs: Iterable[str]) -> int:
-        """The stage of an update: where its weight, or what belongs to the weight, is."""
-        large = [name for name in inputs if self.build.tensors[name].elements > 1]
-        return next((self._homes[name] for name in large if name in self._homes), 0)
 
     def viewed(self, node: Node, name: str, shape: Sequence[int], kind: str = "view") -> str:
         """The tensor in another shape, or itself where it has that shape already."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from dataclasses import dataclass
+from types import ModuleType
 
 from softipu import arch
 from softipu.machine import code_size, links, vector_costs
@@ -18,9 +19,9 @@ class Assumed:
     why: str
 
 
-def _numbers(module: object) -> int:
+def _numbers(module: ModuleType) -> int:
     """Numbers that a module's source states, but 0."""
-    tree = ast.parse(inspect.getsource(module))  # type: ignore[arg-type]
+    tree = ast.parse(inspect.getsource(module))
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return sum(type(value) in (int, float) and value != 0 for value in constants)
 
@@ -52,5 +53,5 @@ def assumed() -> tuple[Assumed, ...]:
     )  # fmt: skip
 
 
-def _path(module: object) -> str:
-    return f"src/{module.__name__.replace('.', '/')}.py"  # type: ignore[attr-defined]
+def _path(module: ModuleType) -> str:
+    return f"src/{module.__name__.replace('.', '/')}.py"

@@ -50,6 +50,7 @@ def _ipus(wanted: Any) -> Any:
     return Device(dtype=DeviceType.IPU, labels=choices)
 
 
+@functools.cache  # once in a process, however many contexts it makes
 def _complete_controller() -> None:
     """Paddle's controller fails without some options, and hands `None` on for others."""
     owner = importlib.import_module(_CONTROLLER).IPUController
