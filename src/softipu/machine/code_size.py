@@ -15,7 +15,7 @@ from typing import Any
 from .cost import Cost
 
 #: Run-time, exchange helpers and control that every program has.
-BASE_CODE = 14_000
+BASE_CODE = 13_000
 #: Code of a vertex kind by the start of its name.
 _VERTEX_CODE = {
     "AMP": 3_600, "SLIC": 2_800, "HMAC": 1_600, "VMAC": 1_900, "outer product": 700,

@@ -9,6 +9,7 @@ from softipu.graph import KINDS, Op, Phase, Role
 
 from . import calibration
 from .code_size import BASE_CODE, code_size
+from .order import order
 from .program import Program
 from .result import IpuMemory
 from .uses import Uses, saved, segments, stashed, uses_on
@@ -26,41 +27,18 @@ class Memory:
 
 
 def memory(program: Program) -> Memory:
-    order = _order(program)
-    graph = replace(program.graph, ops=tuple(program.graph.ops[index] for index in order))
+    running = order(program.graph)
+    graph = replace(program.graph, ops=tuple(program.graph.ops[index] for index in running))
     ordered = replace(
-        program, graph=graph, ops=tuple(program.ops[index] for index in order),
-        places=tuple(program.places[index] for index in order),
+        program, graph=graph, ops=tuple(program.ops[index] for index in running),
+        places=tuple(program.places[index] for index in running),
     )  # fmt: skip
-    there = [0] * len(order)
+    there = [0] * len(running)
     found = [_ipu(ordered, ipu, there) for ipu in range(len(program.work))]
-    live = [0] * len(order)
-    for place, index in enumerate(order):
+    live = [0] * len(running)
+    for place, index in enumerate(running):
         live[index] = there[place]
     return Memory(tuple(found), tuple(live))
-
-
-def _order(program: Program) -> list[int]:
-    """Ops as a real program runs them: it finishes the update of a weight before it begins the
-    next, while captured programs take a step of all weights at a time."""
-    ops = program.graph.ops
-    updating = [index for index, op in enumerate(ops) if op.phase is Phase.UPDATE]
-    made_by = {name: index for index in updating for name in ops[index].outputs}
-    read = {name for index in updating for name in ops[index].inputs}
-    order = [index for index, op in enumerate(ops) if op.phase is not Phase.UPDATE]
-    done: set[int] = set()
-    ends = [index for index in updating if read.isdisjoint(ops[index].outputs)]
-    for end in [*ends, *updating]:
-        waiting, needed = [end], set()
-        while waiting:
-            index = waiting.pop()
-            if index in done or index in needed:
-                continue
-            needed.add(index)
-            waiting += [made_by[name] for name in ops[index].inputs if name in made_by]
-        order += sorted(needed)  # the order of the graph is one in which all is there in time
-        done |= needed
-    return order
 
 
 def _per_tile(total: float, program: Program) -> int:
