@@ -12,7 +12,7 @@ from .code_size import BASE_CODE, code_size
 from .order import order
 from .program import Program
 from .result import IpuMemory
-from .uses import Uses, saved, segments, stashed, uses_on
+from .uses import Uses, saved, segments, stashed, uses_on, wait_for_the_cycle
 
 #: Kinds that can write where they read, when nothing else reads it later.
 _IN_PLACE = frozenset(("elementwise", "cast", "softmax", "scan"))
@@ -51,6 +51,8 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
     always = {"weights": 0.0, "state": 0.0, "stash": 0.0, "host_buffers": 0.0}
     events: dict[int, float] = {}
     uses = uses_on(graph, program.roots, program.places, ipu)
+    if settings.execution == "pipelined" and settings.pipeline_schedule != "sequential":
+        wait_for_the_cycle(uses, graph, program.roots, program.places, ipu)
     parts = segments(graph, program.roots)
     starts = _segment_starts(uses, parts)
     keep = set(saved(graph, program.roots))
@@ -148,7 +150,7 @@ def _live_ranges(
         _add(events, size, first, points[-1], made_by, ops)
         _add(events, size, later[0], later[-1], None, ops)
     else:
-        _add(events, size, first, later[-1], made_by, ops)
+        _add(events, size, first, max(points[-1], later[-1]), made_by, ops)
 
 
 def _while_used(events: dict[int, float], use: Uses, size: float, ops: tuple[Op, ...]) -> None:

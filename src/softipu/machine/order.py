@@ -19,25 +19,25 @@ def _gradients_early(graph: Graph) -> list[int]:
     """All but the update. Gradients of weights are made as soon as they can be: the activation
     that they are the last to need makes room before the gradient of the op's input takes some."""
     early = _gradients(graph)
-    #: The op after which each runs.
-    after: dict[int, int] = {}
+    ops = graph.ops
+    after: dict[int, int] = {}  # the op after which each runs
     there: dict[str, int] = {}
-    looks: dict[str, int] = {}
-    for index, op in enumerate(graph.ops):
+    readers: dict[str, list[int]] = {}
+    for index, op in enumerate(ops):
+        for name in op.inputs:
+            readers.setdefault(name, []).append(index)
         if op.phase is Phase.UPDATE:
             continue
         needs = [there[name] for name in op.inputs if name in there]
-        after[index] = max(needs) if (index in early or KINDS[op.kind].free) and needs else index
+        moves = index in early or KINDS[op.kind].free
+        after[index] = max(needs) if moves and needs else index
         there |= dict.fromkeys(op.outputs, after[index])
-        if KINDS[op.kind].free:
-            looks |= dict.fromkeys(op.outputs, index)
-            continue
-        waiting = list(op.inputs)
-        while waiting:  # a look at a tensor is no reason for it to be there: it waits for its reader
-            look = looks.pop(waiting.pop(), None)
-            if look is not None:
-                after[look] = after[index]
-                waiting += graph.ops[look].inputs
+    # A look at a tensor is no reason for it to be there: it waits for its first reader.
+    for index in sorted(after, reverse=True):
+        if KINDS[ops[index].kind].free:
+            reading = [reader for name in ops[index].outputs for reader in readers.get(name, ())]
+            waits = [after[reader] for reader in reading if reader in after]
+            after[index] = min(waits) if waits else after[index] if reading else index
     return sorted(after, key=lambda index: (after[index], index))
 
 

@@ -36,6 +36,36 @@ def uses_on(
     return found
 
 
+def wait_for_the_cycle(
+    uses: dict[str, Uses], graph: Graph, roots: dict[str, str], places: tuple[int, ...], ipu: int
+) -> None:
+    """What IPUs of a pipeline exchange travels between its cycles, in each of which an IPU runs
+    forward and backward: what leaves waits for the end, what arrived is there from the start."""
+    here = [
+        index
+        for index, op in enumerate(graph.ops)
+        if places[index] == ipu and op.phase is not Phase.UPDATE
+    ]
+    running = set(here)
+    sent = {
+        roots[name]
+        for index, op in enumerate(graph.ops)
+        if places[index] != ipu and op.phase is Phase.FORWARD
+        for name in op.inputs
+    }
+    got = {
+        name
+        for index, op in enumerate(graph.ops)
+        if places[index] != ipu and op.phase is Phase.BACKWARD
+        for name in op.outputs
+    }
+    for name, use in uses.items():
+        if name in sent and use.made is not None and graph.ops[use.made].phase is Phase.FORWARD:
+            use.forward.append(here[-1])
+        elif name in got and not running.isdisjoint(use.later):
+            use.forward.append(here[0])
+
+
 def saved(graph: Graph, roots: dict[str, str]) -> dict[str, int]:
     """Tensors of the forward pass that the backward pass reads, with the stage that does."""
     forward = {
