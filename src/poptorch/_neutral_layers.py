@@ -258,18 +258,24 @@ def loss(*steps: str) -> Handler:
                 node, "reduce", [made], [t.spec(node)], function="mean",
                 axes=tuple(range(len(wide[0]))),
             )  # fmt: skip
-        return [made]
+        # What some losses note for their gradient: which classes are wanted.
+        noted = [t.elementwise(node, "eq", inputs[1:], spec) for spec in t.specs(node)[1:] if spec]
+        return [made, *noted]
 
     return handler
 
 
 def gradient_of(*steps: str) -> Handler:
-    """Several steps of arithmetic, all in the shape of the result."""
+    """Several steps of arithmetic, all in the shape of the result, for each result."""
 
-    def handler(t: Translation, node: Node) -> Sequence[str]:
-        made = t.elementwise(node, steps[0], t.inputs(node), t.spec(node))
-        for step in steps[1:]:
-            made = t.elementwise(node, step, [made], t.spec(node))
-        return [made]
+    def handler(t: Translation, node: Node) -> Sequence[str | None]:
+        return [_stepwise(t, node, steps, spec) if spec else None for spec in t.specs(node)]
 
     return handler
+
+
+def _stepwise(t: Translation, node: Node, steps: Sequence[str], spec: Spec) -> str:
+    made = t.elementwise(node, steps[0], t.inputs(node), spec)
+    for step in steps[1:]:
+        made = t.elementwise(node, step, [made], spec)
+    return made

@@ -140,9 +140,33 @@ def index(t: Translation, node: Node) -> Sequence[str]:
     return t.emit(node, "gather", t.inputs(node), [t.spec(node)], axis=axis)
 
 
+def embedding_bag(t: Translation, node: Node) -> Sequence[str]:
+    """Rows by index, added up by bag; and which index is in which bag."""
+    table, indices = t.inputs(node)[:2]
+    result, *noted = (spec for spec in t.specs(node) if spec)
+    wide = (*t.shape(indices), t.shape(table)[-1]), result[1]
+    rows = t.emit(node, "gather", [table, indices], [wide], axis=0)
+    bags = t.emit(node, "scatter", [*rows, indices], [result], axis=0, function="add")
+    return [*bags, *(name for spec in noted for name in t.emit(node, "fill", [], [spec]))]
+
+
 def embedding_backward(t: Translation, node: Node) -> Sequence[str]:
     inputs = t.inputs(node)[:2]
     return t.emit(node, "scatter", inputs, [t.spec(node)], axis=0, function="add")
+
+
+def grid_sampler_backward(t: Translation, node: Node) -> Sequence[str | None]:
+    """Gradients go back to the pixels that were read; those of the grid are arithmetic."""
+    gradient, _, grid = t.inputs(node)[:3]
+    pixels, positions = t.specs(node)
+    found: list[str | None] = [None, None]
+    if pixels:
+        (found[0],) = t.emit(
+            node, "scatter", [gradient, grid], [pixels], axis=0, function="add", grouped=True
+        )
+    if positions:
+        found[1] = t.elementwise(node, "mul", [grid, gradient], positions)
+    return found
 
 
 def scatter(function: str | None, grouped: bool) -> Handler:
