@@ -88,7 +88,8 @@ def _described(
         return program
     if not _is_torch(source):
         raise EstimateSourceUnknown(
-            f"{type(source).__module__}.{type(source).__name__} is nothing that can be estimated."
+            f"{type(source).__module__}.{type(source).__name__} is nothing that can be estimated.",
+            remedy=_way_out(source),
         )
     from poptorch._estimate import described, described_executor
     from poptorch._executor import PoplarExecutor
@@ -114,6 +115,22 @@ def _graph_settings(graph: Graph, chip: str, options: Any, training: bool) -> Se
     if training and not graph.training:
         raise OptionsContradict("training=True, but the graph has no backward pass.")
     return options if options is not None else Settings(chip=chip)
+
+
+def _way_out(source: Any) -> str | None:
+    """What a model of another framework lacks; None for what is no model."""
+    framework = type(source).__module__.partition(".")[0]
+    if framework in ("keras", "tf_keras"):
+        return (
+            "Make the Keras model in the scope of an ipu.ipu_strategy.IPUStrategy and run one step"
+            " of fit or predict with it: its program is what is estimated."
+        )
+    if framework == "paddle":
+        return (
+            "Compile the program with paddle.static.IpuCompiledProgram, or load the model with a"
+            " paddle.inference.Config that has enable_ipu: the result can be estimated."
+        )
+    return None
 
 
 def _is_torch(source: Any) -> bool:

@@ -226,11 +226,9 @@ class Translation:
             source += f" {instruction.attributes.get('custom_call_target', '')}"
         self.unknown[source] = self.unknown.get(source, 0) + 1
         inputs = [self.read(name) for name in instruction.operands if self._readable(name)]
-        shapes = leaves(instruction.shape)
-        specs = [spec_of(shape) for shape in shapes if shape.dtype]
+        specs = [spec_of(shape) for shape in arrays(instruction.shape)]
         made = iter(self.op("unknown", inputs, specs))
-        values: list[Value] = [next(made) if shape.dtype else None for shape in shapes]
-        return values if instruction.shape.parts is not None else values[0]
+        return nested(instruction.shape, lambda _: next(made))
 
     def _readable(self, instruction: str) -> bool:
         return isinstance(self.values[instruction], str | Number | Repeated | Widened)
@@ -281,3 +279,17 @@ def spec_of(shape: Shape) -> Spec:
 
 def leaves(shape: Shape) -> list[Shape]:
     return list(shape.parts) if shape.parts is not None else [shape]
+
+
+def arrays(shape: Shape) -> list[Shape]:
+    """The arrays of a tuple, those of tuples inside it too; tokens are none."""
+    if shape.parts is not None:
+        return [array for part in shape.parts for array in arrays(part)]
+    return [shape] if shape.dtype else []
+
+
+def nested(shape: Shape, made: Callable[[Shape], Value]) -> Value:
+    """A value of a shape, from what is made for each of its arrays, in their order."""
+    if shape.parts is not None:
+        return [nested(part, made) for part in shape.parts]
+    return made(shape) if shape.dtype else None

@@ -164,10 +164,11 @@ def shape_of(text: str, number: int = 0) -> Shape:
     if match is None:
         raise HloUnreadable(f"Line {number}: {_short(text)} is no shape.")
     kind, sizes = match[1], match[2]
-    if "?" in sizes or "<" in sizes:
+    if "?" in sizes:
         raise HloUnreadable(f"Line {number}: the shape {text} is not known in numbers.")
     dtype = "float8" if kind.startswith("f8") else ELEMENT_TYPES.get(kind, "")
-    numbers = tuple(int(size) for size in sizes.split(",") if size)
+    # Of what has only a bound (rows without repetition) an IPU has to hold as much as that.
+    numbers = tuple(int(size.strip().removeprefix("<=")) for size in sizes.split(",") if size)
     return Shape(dtype, (*numbers, 2) if kind in ("c64", "c128") else numbers)
 
 

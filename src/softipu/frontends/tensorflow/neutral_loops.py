@@ -10,8 +10,18 @@ import math
 
 from softipu.graph import Graph, Role
 
-from .neutral_context import Number, Repeated, Translation, Value, Widened, leaves, spec_of
-from .neutral_hlo import Computation, Instruction, split
+from .neutral_context import (
+    Number,
+    Repeated,
+    Translation,
+    Value,
+    Widened,
+    arrays,
+    leaves,
+    nested,
+    spec_of,
+)
+from .neutral_hlo import Computation, Instruction, Shape, split
 from .neutral_layers import translate_unit
 from .neutral_ops import HANDLERS
 from .neutral_units import units_of
@@ -46,19 +56,22 @@ def _loop(t: Translation, i: Instruction) -> Value:
     fixed = _invariant(body)
     # What stays a number all the time is none of the loop's data.
     kept = {n: v for n, v in enumerate(carried) if isinstance(v, Number) and n in fixed}
-    graph, outer = _body(t, i, body, carried, kept)
+    graph, outer, given = _body(t, i, body, carried, kept)
     specs = [(graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.outputs]
     made = iter(t.op("loop", outer, specs, count=count, bodies=(graph,)))
-    return [
-        kept[n] if n in kept else (None if value is None else next(made))
-        for n, value in enumerate(carried)
-    ]
+
+    def after(value: Value) -> Value:
+        if isinstance(value, list):
+            return [after(part) for part in value]
+        return None if value is None else next(made)
+
+    return [kept[n] if n in kept else after(value) for n, value in enumerate(given)]
 
 
 def _flat(t: Translation, i: Instruction, carried: list[Value]) -> Instruction:
     """The instruction with what it carries as operands, for those that have no body here."""
     names = []
-    for position, value in enumerate(carried):
+    for position, value in enumerate(_parts(carried)):
         name = f"{i.name}/carried{position}"
         t.values[name] = value
         names.append(name)
@@ -67,31 +80,47 @@ def _flat(t: Translation, i: Instruction, carried: list[Value]) -> Instruction:
 
 def _body(
     t: Translation, i: Instruction, body: Computation, carried: list[Value], kept: dict[int, Number]
-) -> tuple[Graph, list[str]]:
+) -> tuple[Graph, list[str], list[Value]]:
+    """The body as a graph, what it is given from outside, and as what it knows that itself."""
     (parameter,) = body.parameters()
     inner = _inner(t, f"{i.name} body")
-    outer = []
-    given: list[Value] = []
-    for position, (value, shape) in enumerate(zip(carried, leaves(parameter.shape), strict=True)):
-        if position in kept:
-            given.append(kept[position])
-        elif value is None or not shape.dtype:
-            given.append(None)
-        else:
-            outer.append(t.tensor(value))
-            given.append(inner.build.tensor(f"carried{position}", *spec_of(shape), Role.INPUT))
+    outer: list[str] = []
+
+    def enter(value: Value, shape: Shape) -> Value:
+        if shape.parts is not None:  # a list of tensors: its elements, and how many there are
+            parts = value if isinstance(value, list) else [None] * len(shape.parts)
+            return [enter(part, of) for part, of in zip(parts, shape.parts, strict=True)]
+        if value is None or not shape.dtype:
+            return None
+        outer.append(t.tensor(value))
+        return inner.build.tensor(f"carried{len(outer)}", *spec_of(shape), Role.INPUT)
+
+    given = [
+        kept[position] if position in kept else enter(value, shape)
+        for position, (value, shape) in enumerate(
+            zip(carried, leaves(parameter.shape), strict=True)
+        )
+    ]
     inner.values[parameter.name] = given
     walk(inner, body)
     root = inner.values[body.root]
     assert isinstance(root, list), f"{body.name} returns {root!r}"
     inner.begin(units_of(t.module, body)[-1])
-    outputs = [
-        inner.tensor(value)
-        for position, value in enumerate(root)
-        if position not in kept and given[position] is not None
-    ]
+    outputs: list[str] = []
+
+    def leave(value: Value, before: Value) -> None:
+        if isinstance(before, list):
+            assert isinstance(value, list), f"{body.name} returns {value!r} for a tuple"
+            for part, known in zip(value, before, strict=True):
+                leave(part, known)
+        elif before is not None:
+            outputs.append(inner.tensor(value))
+
+    for position, value in enumerate(root):
+        if position not in kept:
+            leave(value, given[position])
     _count_unknown(t, inner)
-    return inner.build.finish(outputs), outer
+    return inner.build.finish(outputs), outer, given
 
 
 def _inner(t: Translation, name: str) -> Translation:
@@ -248,10 +277,9 @@ def _branch(t: Translation, i: Instruction) -> Value:
         graph, inputs = _branch_body(t, i, t.module.computations[name], value)
         graphs.append(graph)
         outer += inputs
-    shapes = [shape for shape in leaves(i.shape) if shape.dtype]
-    made = iter(t.op("branch", outer, [spec_of(s) for s in shapes], bodies=tuple(graphs)))
-    values: list[Value] = [next(made) if s.dtype else None for s in leaves(i.shape)]
-    return values if i.shape.parts is not None else values[0]
+    specs = [spec_of(shape) for shape in arrays(i.shape)]
+    made = iter(t.op("branch", outer, specs, bodies=tuple(graphs)))
+    return nested(i.shape, lambda _: next(made))
 
 
 def _branch_body(
@@ -271,11 +299,16 @@ def _branch_body(
     inner.values[parameter.name] = bound(value)
     walk(inner, body)
     inner.begin(units_of(t.module, body)[-1])
-    root = inner.values[body.root]
-    parts = root if isinstance(root, list) else [root]
-    outputs = [inner.tensor(part) for part in parts if part is not None]
+    outputs = [inner.tensor(part) for part in _parts(inner.values[body.root])]
     _count_unknown(t, inner)
     return inner.build.finish(outputs), outer
+
+
+def _parts(value: Value) -> list[Value]:
+    """What is in a tuple, and in tuples inside it; tokens are left out."""
+    if isinstance(value, list):
+        return [part for item in value for part in _parts(item)]
+    return [] if value is None else [value]
 
 
 HANDLERS["while"] = _loop
