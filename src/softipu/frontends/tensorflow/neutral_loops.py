@@ -7,6 +7,7 @@ limit. A loop that ends by other means becomes an op without a cost of its own, 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from softipu.graph import Graph, Role
 
@@ -65,7 +66,14 @@ def _loop(t: Translation, i: Instruction) -> Value:
             return [after(part) for part in value]
         return None if value is None else next(made)
 
-    return [kept[n] if n in kept else after(value) for n, value in enumerate(given)]
+    results = [kept[n] if n in kept else after(value) for n, value in enumerate(given)]
+    # Where counters end is known: the loop of a gradient runs as often as that of its forward pass.
+    for position, value in enumerate(carried):
+        if isinstance(value, Number) and value.value is not None and position not in kept:
+            step = _step(t, body, position)
+            if step is not None:
+                results[position] = replace(value, value=value.value + step * count)
+    return results
 
 
 def _flat(t: Translation, i: Instruction, carried: list[Value]) -> Instruction:

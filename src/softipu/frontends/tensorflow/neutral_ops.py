@@ -394,6 +394,7 @@ HANDLERS: dict[str, Handler] = {
     "replica-id": _known,
     "get-dimension-size": _known,
     "copy": _same,
+    "set-dimension-size": _same,  # it holds as much as its bound
     "domain": _same,
     "optimization-barrier": _same,
     "reduce-precision": _same,
