@@ -10,8 +10,10 @@ SIDE_BY_SIDE := --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-
 # By name: to look for them in all files takes longer than most of them do.
 ALONE := $(sort $(shell grep -rl 'mark\.alone' tests --include='test_*.py'))
 TORCH := $(shell grep '^torch==' constraints.txt)
+#: Beside the environment's packages: this client is older than the one that programs use.
+ANALYZER := $(VENV)/perf-analyzer
 
-.PHONY: demo test lint bench docs accuracy plugin plugin-asan inference-asan docker-check clean
+.PHONY: demo test lint bench perf-analyzer docs accuracy plugin plugin-asan inference-asan docker-check clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
@@ -42,7 +44,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m softipu.tools.docs --check docs
 
-bench: $(STAMP) plugin
+bench: $(STAMP) plugin perf-analyzer
 	$(BIN)/python -m benchmarks.devices
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 	$(BIN)/python -m benchmarks.popdist
@@ -51,6 +53,13 @@ bench: $(STAMP) plugin
 	$(BIN)/python -m benchmarks.paddle_plugin
 	$(BIN)/python -m benchmarks.cnn_harness
 	$(BIN)/python -m benchmarks.triton --load 120
+
+# Triton's own measuring program: newer wheels of the client have none. It needs the CUDA runtime's
+# library to start, also where no GPU is.
+perf-analyzer: $(ANALYZER)/bin/perf_analyzer
+
+$(ANALYZER)/bin/perf_analyzer: | $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(ANALYZER) tritonclient==2.50.0 nvidia-cuda-runtime-cu12==12.9.79
 
 # The Paddle plugin, built against the environment's Paddle and installed beside it.
 plugin: $(STAMP)

@@ -6,16 +6,13 @@
 Clients are processes that send one image after the other through system shared memory and compare
 every answer. The process calls the executable with as many images as there are clients. Both sides
 take turns, and the median of rounds counts; the goal is 0.9 at 8 clients. `perf_analyzer` measures
-the same server; tritonclient 2.51.0's wheel has the program.
+the same server; `make perf-analyzer` brings it.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +24,7 @@ import torch
 from poptorch._served import ServedExecutable
 from softipu import SDK_VERSION
 from softipu.bench.options import Options
-from softipu.serve import bench_load, installation
+from softipu.serve import bench_load
 from softipu.serve.bench_clients import Clients, check
 from softipu.serve.bench_figures import RequestLatency, counted_seconds, figures, latency
 from softipu.serve.bench_reference import Case, make_case, options_for
@@ -36,13 +33,12 @@ from softipu.serve.bench_traffic import Record, Traffic, Turn
 from softipu.serve.binding import EXECUTABLE
 from softipu.serve.exporting import VERSION
 
-from . import turns
+from . import perf_analyzer, turns
 
 _SELF = ["benchmarks.triton"]
 #: Requests that meet run together; without a moment's wait the first would always run alone.
 _QUEUE_DELAY_US = 5000
 _SAMPLES = "samples.npy"
-_UNSTABLE = "Failed to obtain stable measurement"
 
 
 class Sending:
@@ -133,58 +129,22 @@ def table(running: Served, case: Case, args: argparse.Namespace) -> None:
         print(row(count, running, case, args), flush=True)
 
 
-class Analyzer:
-    """perf_analyzer, with the libraries that it needs under the names that it needs."""
-
-    def __init__(self, binary: str, folder: Path) -> None:
-        self._binary = binary
-        self._folder = folder
-        libraries = installation.find().libraries
-        for wanted, pattern in (("libb64.so.0d", "libb64-*"), ("libcudart.so.12", "libcudart-*")):
-            found = sorted(libraries.glob(pattern))
-            if found:
-                (folder / wanted).symlink_to(found[0])
-
-    def measure(
-        self, count: int, address: str, case: Case, seconds: float
-    ) -> dict[str, float] | None:
-        """Its throughput and percentiles, by the names of its columns; None if they vary a lot."""
-        file = self._folder / f"{count}.csv"
-        command = [
-            self._binary, "-m", case.name, "-u", address, "-i", "grpc", "-b", "1",
-            "--concurrency-range", str(count), "--shared-memory", "system",
-            "--output-shared-memory-size", str(case.expected[0].nbytes),
-            "--measurement-interval", str(round(1000 * seconds)), "--max-trials", "8",
-            "--stability-percentage", "50", "-f", str(file),
-        ]  # fmt: skip
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False,
-            env={**os.environ, "LD_LIBRARY_PATH": str(self._folder)},
-        )  # fmt: skip
-        if not file.is_file():
-            if _UNSTABLE in done.stderr + done.stdout:
-                return None
-            raise SystemExit(f"{' '.join(command)} failed:\n{(done.stderr + done.stdout)[-2000:]}")
-        with file.open() as lines:
-            [found] = csv.DictReader(lines)
-        return {name: float(value) for name, value in found.items() if value and name}
-
-
 def analyze(running: Served, case: Case, args: argparse.Namespace) -> None:
-    binary = args.perf_analyzer or shutil.which("perf_analyzer")
-    if binary is None:
-        print(
-            "perf_analyzer: left out, the program is not there. tritonclient 2.51.0's wheel has "
-            "it: give its path with --perf-analyzer"
-        )
-        return
-    print(f"{'perf_analyzer':>14}{'triton/s':>10}{'p50 ms':>10}{'p99 ms':>10}")
+    """The same server's figures by perf_analyzer, or a line that says why there are none."""
     with tempfile.TemporaryDirectory(prefix="softipu-analyzer-") as name:
-        analyzer = Analyzer(binary, Path(name))
+        try:
+            analyzer = perf_analyzer.Analyzer(perf_analyzer.find(args.perf_analyzer), Path(name))
+            analyzer.check()
+        except perf_analyzer.AnalyzerMissing as error:
+            print(f"perf_analyzer: no figures: {error}", flush=True)
+            return
+        print(f"{'perf_analyzer':>14}{'triton/s':>10}{'p50 ms':>10}{'p99 ms':>10}")
         for count in args.clients:
-            found = analyzer.measure(count, running.address, case, args.seconds)
+            found = analyzer.measure(
+                case.name, running.address, count, case.expected[0].nbytes, args.seconds
+            )
             if found is None:
-                print(f"{count:14}  no result: {_UNSTABLE.lower()}", flush=True)
+                print(f"{count:14}  no result: {perf_analyzer.UNSTABLE.lower()}", flush=True)
                 continue
             speed, p50, p99 = (
                 found[column] for column in ("Inferences/Second", "p50 latency", "p99 latency")
@@ -220,7 +180,7 @@ def main() -> int:
     add("--rounds", type=int, default=5, help="turns of each side; 0 leaves the table out")
     add("--seconds", type=float, default=10, help="length of a turn")
     add("--settle", type=float, default=180, help="seconds to choose a way to compute in")
-    add("--perf-analyzer", metavar="PATH", help="the program (default: the one in PATH)")
+    add("--perf-analyzer", metavar="PATH", help="the program (default: of `make perf-analyzer`)")
     add("--load", type=float, metavar="SECONDS", help="also test under load, so long")
     add("--in-process", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
