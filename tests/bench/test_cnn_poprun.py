@@ -19,6 +19,7 @@ from softipu.bench.figures import Call
 from softipu.bench.harness import inference_executor
 from softipu.bench.options import Options
 from softipu.bench.together import Part, joined
+from softipu.executable import Store
 
 #: Calls that each instance made itself, beside the result, which is that of all.
 MEASURE = """
@@ -36,12 +37,20 @@ Path(sys.argv[1], f"{popdist.getInstanceIndex()}.json").write_text(json.dumps(fo
 """
 
 
-def poprun(*words: object, instances: int = 2, replicas: int = 4) -> Any:
-    counts = [f"--num-instances={instances}", f"--num-replicas={replicas}"]
+def poprun(
+    *words: object,
+    replicas: int = 4,
+    ipus: int = 1,
+    more: list[str] | None = None,
+    **variables: str,
+) -> Any:
+    """A program as two instances; `ipus` are those of a replica, `more` other options of poprun."""
+    counts = ["--num-instances=2", f"--num-replicas={replicas}", f"--ipus-per-replica={ipus}"]
+    counts += more or []
     return subprocess.run(
         [sys.executable, "-m", "softipu.poprun", *counts, sys.executable, *map(str, words)],
         cwd=FOLDER, capture_output=True, text=True,
-        env=environment() | {"SOFTIPU_DETERMINISTIC": "1"},
+        env=environment() | {"SOFTIPU_DETERMINISTIC": "1"} | variables,
     )  # fmt: skip
 
 
@@ -108,6 +117,53 @@ def test_pipelines_need_the_ipus_per_replica_that_poprun_was_told() -> None:
     done = poprun("run_benchmark.py", *SMALL, "--pipeline-splits", "layer3")
     assert done.returncode != 0
     assert "poprun --ipus-per-replica 2" in done.stderr
+
+
+def test_pipelines_of_instances_have_their_ipus_each_and_count_together() -> None:
+    splits = ["--pipeline-splits", "layer3", "--device-iterations", "2"]
+    done = poprun(
+        "run_benchmark.py", *SMALL, *splits, "--iterations", "2", "--json", replicas=2, ipus=2
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["num_ipus"], found["host"]["instances"]) == (4, 2)
+    assert found["options"]["pipeline_splits"] == ["layer3"]
+    assert found["host"]["throughput"]["mean"] > 0
+
+
+def test_compiling_only_is_told_once_attaches_to_nothing_and_fills_one_cache(
+    tmp_path: Path,
+) -> None:
+    cache = ["--model-cache-path", tmp_path / "cache"]
+    # The system has one IPU for two instances: who attached, would fail.
+    done = poprun(
+        "run_benchmark.py", *SMALL, *cache, "--compile-only",
+        replicas=2, more=["--offline-mode=yes"], SOFTIPU_SYSTEM="c600",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Graph compilation complete in ") == 1
+    assert "throughput" not in done.stdout
+    assert len(Store(str(tmp_path / "cache")).entries()) == 1
+
+
+def test_a_profile_is_that_of_the_first_instance(tmp_path: Path) -> None:
+    options = {"autoReport.directory": str(tmp_path / "there")}
+    words = ["--profile", "--iterations", "2", "--warmup-iterations", "0"]
+    done = poprun(
+        "run_benchmark.py", *SMALL, *words, replicas=2, POPLAR_ENGINE_OPTIONS=json.dumps(options)
+    )
+    assert done.returncode == 0, done.stderr
+    trace = tmp_path / "there" / "resnet18_bs1_trace.json"
+    assert done.stdout.count("Profile written to") == 1
+    assert f"Profile written to {trace}\n" in done.stdout
+    assert any(
+        "conv" in str(one.get("name")) for one in json.loads(trace.read_text())["traceEvents"]
+    )
+    page = tmp_path / "there" / "resnet18_bs1_report" / "report.html"
+    assert f"written to {page}\n" in done.stdout
+    # The report is about all replicas, not about this instance's.
+    profile = json.loads(page.with_name("profile.json").read_text())
+    assert profile["schedule"]["replicas"] == 2
 
 
 # --- arithmetic -------------------------------------------------------------------------------

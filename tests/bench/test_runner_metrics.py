@@ -133,6 +133,9 @@ def test_a_missing_metric_leaves_the_others():
     )
     assert values == {"a": {"mean": 1.5}, "b": {"mean": None}, "c": {"mean": None}}
     assert [failure.label for failure in failures] == ["SIPU-6060", "SIPU-6060"]
+    # The expression is right, and nobody is told to correct it.
+    assert failures[1].what == "c has no value: it needs b."
+    assert "expr" not in failures[1].remedy
 
 
 # --- functions as metrics --------------------------------------------------------------------------

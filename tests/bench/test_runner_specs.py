@@ -362,6 +362,9 @@ def test_a_program_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ProgramMissing, match="poprun") as caught:
         command.check_program(["poprun", "python3"], tmp_path, {"PATH": str(tmp_path)})
     assert "python3 SCRIPT" in caught.value.remedy
+    with pytest.raises(ProgramMissing, match="mpirun") as caught:
+        command.check_program(["mpirun", "-np", "2"], tmp_path, {"PATH": str(tmp_path)})
+    assert "poprun --num-instances" in caught.value.remedy
 
 
 @pytest.mark.parametrize("option", [["--host", "localhost,far"], ["--host=far"], ["-H", "far"]])

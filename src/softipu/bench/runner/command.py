@@ -29,6 +29,10 @@ _POPRUN_REMEDY = (
     "poprun comes with softipu: put the programs of its environment on PATH. Or use a command "
     "without poprun (take `python3 SCRIPT ...` from the spec file's line)."
 )
+_MPIRUN_REMEDY = (
+    "softipu has no mpirun. poprun starts several instances of a program instead: `poprun "
+    "--num-instances N --num-replicas N python3 SCRIPT ...`. Or install Open MPI."
+)
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,8 @@ def check_program(words: Sequence[str], directory: Path, environment: Mapping[st
     if shutil.which(where, path=environment.get("PATH", os.defpath)) is None:
         if program == "poprun":
             raise ProgramMissing("There is no poprun on PATH.", remedy=_POPRUN_REMEDY)
+        if program == "mpirun":
+            raise ProgramMissing("There is no mpirun on PATH.", remedy=_MPIRUN_REMEDY)
         raise ProgramMissing(f"There is no program {program!r}.")
 
 

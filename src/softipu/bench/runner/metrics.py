@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
+from string import Formatter
 from typing import Any
 
 from ...errors import MetricMissing, SoftIPUError
@@ -95,6 +96,7 @@ def derive(derived: Derived, parameters: Mapping[str, str], values: Values) -> f
     """The value of an expression over metrics and parameters."""
     known = {name: single_value(value) for name, value in values.items()} | dict(parameters)
     text = fill(derived.expression, known)
+    _check_inputs(derived, known)
     try:
         # No sandbox: whoever writes the spec file writes commands too. Only names are kept tidy.
         result = float(eval(text, {"__builtins__": {}, "math": math, **_FUNCTIONS}))
@@ -107,6 +109,18 @@ def derive(derived: Derived, parameters: Mapping[str, str], values: Values) -> f
             cause="A derived metric is a Python expression, with metrics and parameters in braces.",
             remedy="Correct `expr` in the spec file.",
         ) from error
+
+
+def _check_inputs(derived: Derived, known: Mapping[str, Any]) -> None:
+    """Raise MetricMissing if the expression uses metrics that have no value."""
+    used = {name for _, name, _, _ in Formatter().parse(derived.expression) if name}
+    lacking = sorted(name for name in used if name in known and known[name] is None)
+    if lacking:
+        raise MetricMissing(
+            f"{derived.name} has no value: it needs {', '.join(lacking)}.",
+            cause=f"{derived.expression!r} is computed from metrics, and these were not found.",
+            remedy="See what is said about these; with them it is there, too.",
+        )
 
 
 def single_value(value: Any) -> Any:
