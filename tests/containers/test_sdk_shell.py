@@ -208,7 +208,10 @@ def test_a_whole_sdk_may_be_moved(command, sdk, tmp_path):
 def test_another_shell_is_told_which_ones_work(sdk):
     answer = shell(["dash"], f'. "{sdk.root}/enable"; echo "$?"')
     assert answer.stdout == "1\n"
-    assert answer.stderr == "ERROR: This file is for bash and zsh, and this is another shell.\n"
+    assert answer.stderr == (
+        "ERROR: This file is for bash and zsh, and this is another shell.\n"
+        "Start bash or zsh, and source it there.\n"
+    )
 
 
 def test_a_file_read_from_standard_input_is_refused(sdk):

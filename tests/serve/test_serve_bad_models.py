@@ -38,6 +38,22 @@ def without_names(entry: Path) -> None:
     (entry / "1/name_map.json").unlink()
 
 
+def without_config(entry: Path) -> None:
+    (entry / "config.pbtxt").unlink()
+
+
+def without_version(entry: Path) -> None:
+    shutil.rmtree(entry / "1")
+
+
+def config_unreadable(entry: Path) -> None:
+    (entry / "config.pbtxt").write_text("name: {{{")
+
+
+def name_of_another(entry: Path) -> None:
+    changed(f'name: "{entry.name}"', 'name: "another"')(entry)
+
+
 def names_not_json(entry: Path) -> None:
     (entry / "1/name_map.json").write_text("{")
 
@@ -88,6 +104,10 @@ BAD = {
     "foreign": (foreign, "SIPU-1601"),
     "no-executable": (without_executable, "SIPU-6105"),
     "no-names": (without_names, "SIPU-6105"),
+    "no-config": (without_config, "SIPU-6105"),
+    "no-version": (without_version, "SIPU-6105"),
+    "config-unreadable": (config_unreadable, "SIPU-6104"),
+    "other-name": (name_of_another, "SIPU-6104"),
     "not-json": (names_not_json, "SIPU-6106"),
     "other-names": (names_of_another, "SIPU-6106"),
     "nowhere": (names_to_nowhere, "SIPU-6106"),
@@ -119,6 +139,22 @@ def test_a_bad_entry_is_refused_with_its_code(server: Running, name: str) -> Non
     assert BAD[name][1] in said[0]
     assert "Way out:" in said[0]
     assert not server.is_served(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no-config", "no-config has no config.pbtxt. "),
+        ("no-version", "no-version has no directory 1 "),
+        ("config-unreadable", "failed to read text proto from "),
+        ("other-name", "directory name must equal model name"),
+    ],
+)
+def test_an_entry_that_the_server_passes_over_is_told_with_the_reason(
+    server: Running, name: str, reason: str
+) -> None:
+    [said] = [line for line in server.lines if line.startswith(f"Model {name} is not served:")]
+    assert reason in said
 
 
 def test_the_good_one_is_served_beside_them(server: Running, models) -> None:

@@ -193,6 +193,15 @@ def test_names_that_are_no_names_are_refused(tmp_path: Path, name: str) -> None:
         serve.export(None, samples(1), tmp_path, name)
 
 
+def test_a_module_that_poptorch_did_not_wrap_is_refused_with_the_way_to_wrap_it(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ExportRefused, match="Linear is no PopTorch model") as caught:
+        serve.export(torch.nn.Linear(4, 3), torch.zeros(2, 4), tmp_path / "models", "layer")
+    assert "poptorch.inferenceModel" in caught.value.remedy
+    assert not list((tmp_path / "models").iterdir())
+
+
 def test_an_entry_is_replaced_only_on_demand(tmp_path: Path) -> None:
     add_layer(tmp_path, "m")
     with pytest.raises(ExportRefused, match="already"):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from serve_support import ANY_PORTS, COMMAND, Running, environment
+from serve_support import ANY_PORTS, COMMAND, Running, environment, serving
 
 from softipu.errors import ServingSelfTestFailed
 from softipu.serve import installation, selftest
@@ -74,6 +75,29 @@ def test_a_repository_without_models_is_an_error(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "SIPU-6109" in answer.stderr
     assert "has no models" in answer.stderr
+    assert "softipu serve export" in answer.stderr
+
+
+def test_a_repository_whose_only_entry_lacks_a_file_is_an_error_that_names_it(
+    small: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(small / "layer", tmp_path / "models" / "layer")
+    (tmp_path / "models" / "layer" / "config.pbtxt").unlink()
+    words = ["--model-repository", str(tmp_path / "models"), "--no-self-test", *ANY_PORTS]
+    answer = run(*words, home=tmp_path)
+    assert answer.returncode == 1
+    assert "SIPU-6109: None of layer could be loaded." in answer.stderr
+    assert "SIPU-6105: " in answer.stderr
+    assert "layer has no config.pbtxt." in answer.stderr
+
+
+def test_a_model_to_load_that_no_repository_has_is_named(small: Path, tmp_path: Path) -> None:
+    words = ["--model-control-mode", "explicit", "--load-model", "nobody"]
+    with serving(small, tmp_path, *words) as running:
+        [said] = [line for line in running.lines if line.startswith("Model ")]
+    assert said.startswith(
+        "Model nobody is not served: SIPU-6104: No repository has an entry nobody."
+    )
 
 
 @pytest.mark.parametrize(

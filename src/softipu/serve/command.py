@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ..errors import ModelControlFailed, NothingServed, RepositoryInvalid
 from ..tools import cli
-from . import selftest
-from .repository import Poller, entries
+from . import left_out, selftest
+from .repository import Poller, folders
 from .server import Ports, Server, Settings
 
 MODES = ("none", "poll", "explicit")
@@ -112,6 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         exit_timeout=options.exit_timeout,
     )
     poll = options.poll_seconds if options.model_control_mode == "poll" else None
+    if options.model_control_mode == "none":
+        _check_for_models(repositories)
     return _serve(settings, poll=poll, self_test=not options.no_self_test)
 
 
@@ -129,6 +131,16 @@ def _repository(name: str) -> Path:
     if not path.is_dir():
         raise RepositoryInvalid(f"{name} is not a directory.")
     return path
+
+
+def _check_for_models(repositories: Sequence[Path]) -> None:
+    """An empty repository needs no server to be told of."""
+    if not any(folders(path) for path in repositories):
+        raise NothingServed(
+            f"{', '.join(map(str, repositories))} has no models.",
+            cause="There is no directory in it, and --model-control-mode none looks only once.",
+            remedy="Make an entry with `softipu serve export`, or use another mode.",
+        )
 
 
 def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
@@ -161,16 +173,17 @@ def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
 
 def _announce(server: Server, settings: Settings, poll: float | None) -> None:
     models = server.control.models()
-    for model in models:
-        if not model.ready and model.reason and model.reason != "unloaded":
-            print(f"Model {model.name} is not served: {model.reason}", file=sys.stderr, flush=True)
+    refused = {model.name: model.reason for model in models if not model.ready and model.reason}
     ready = sorted({model.name for model in models if model.ready})
+    passed_over = left_out.left_out(
+        settings.repositories, settings.models, [*ready, *refused], left_out.reasons(server.log())
+    )
+    for name, reason in [*refused.items(), *passed_over]:
+        if reason != "unloaded":
+            print(f"Model {name} is not served: {reason}", file=sys.stderr, flush=True)
     if not ready and not settings.open_control and poll is None:
-        found = [name for path in settings.repositories for name in entries(path)]
-        where = ", ".join(str(path) for path in settings.repositories)
-        raise NothingServed(
-            f"None of {', '.join(found)} could be loaded." if found else f"{where} has no models."
-        )
+        found = [path.name for one in settings.repositories for path in folders(one)]
+        raise NothingServed(f"None of {', '.join(found)} could be loaded.")
     ports, host = server.ports, settings.host
     _say(
         f"Ready: {', '.join(ready) or 'no models yet'} at http://{host}:{ports.http}, gRPC "

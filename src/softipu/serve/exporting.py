@@ -38,6 +38,12 @@ def export(
     inputs = (example_inputs,) if hasattr(example_inputs, "shape") else tuple(example_inputs)
 
     def save(path: Path) -> None:
+        if not hasattr(poptorch_model, "isCompiled"):
+            raise ExportRefused(
+                f"A {type(poptorch_model).__name__} is no PopTorch model.",
+                cause="What is served is an executable, which PopTorch makes of a module.",
+                remedy="Export poptorch.inferenceModel(module).",
+            )
         if not poptorch_model.isCompiled():
             poptorch_model.compile(*inputs)
         poptorch_model.save(str(path), export_model=False)

@@ -18,13 +18,16 @@ CONFIG = "config.pbtxt"
 Snapshot = tuple[tuple[str, int, int], ...]
 
 
+def folders(repository: Path) -> list[Path]:
+    """What is meant to be a model, complete or not. Hidden ones are entries in the making."""
+    return sorted(
+        path for path in repository.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
 def entries(repository: Path) -> list[str]:
     """The names of the models in a repository."""
-    return sorted(
-        path.name
-        for path in repository.iterdir()
-        if path.is_dir() and not path.name.startswith(".") and (path / CONFIG).is_file()
-    )
+    return [path.name for path in folders(repository) if (path / CONFIG).is_file()]
 
 
 def snapshot(repositories: Sequence[Path]) -> dict[str, Snapshot]:

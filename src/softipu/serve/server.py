@@ -180,11 +180,15 @@ class Server:
             time.sleep(_POLL_SECONDS)
         self.check()  # another server may have taken the port and answered in its place
 
-    def last_lines(self) -> str:
-        """How the server's log ends; tables left out, wrong options from its beginning."""
+    def log(self) -> list[str]:
+        """All lines that this server has written."""
         with open(self._log.name, errors="replace") as file:
             file.seek(self._log_start)
-            lines = [line.rstrip() for line in file if line.strip() and line[0] not in "|+"]
+            return list(file)
+
+    def last_lines(self) -> str:
+        """How the server's log ends; tables left out, wrong options from its beginning."""
+        lines = [line.rstrip() for line in self.log() if line.strip() and line[0] not in "|+"]
         if lines and "option" in lines[0]:
             return f"  {lines[0]}"
         return "\n".join(f"  {line[:300]}" for line in lines[-_LAST_LINES:])

@@ -18,7 +18,8 @@ _softipu_where() {
         *) set -- "" "" ;;
         esac
     else
-        _softipu_complain "This file is for bash and zsh, and this is another shell."
+        _softipu_complain "This file is for bash and zsh, and this is another shell." \
+            "Start bash or zsh, and source it there."
         return 1
     fi
     if [ ! -f "$1" ] || [ "$1" = "$2" ]; then
