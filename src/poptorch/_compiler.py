@@ -94,7 +94,8 @@ def micro_batch(tensor: torch.Tensor, options: Any) -> torch.Tensor:
         f"Options.Training.gradientAccumulation({batching.accumulation}) = {batching.inputs} "
         "because it is used to calculate the batch size which will be executed on the device in "
         "any given iteration. For a full explanation see the batching semantics page of the "
-        "documentation."
+        f"documentation. Way out: pass inputs whose first dimension is {batching.inputs} times the "
+        "micro-batch, as poptorch.DataLoader does with the same options, or change these options."
     )
     return tensor.narrow(0, 0, size // batching.inputs) if tensor.dim() else tensor
 
@@ -296,7 +297,8 @@ def shards_of(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     for name, (kind, shards, _mode) in (job.replica_groups or {}).items():
         if job.parameters[name].dim() == 0:
             raise createPoptorchError(
-                "Scalars cannot be passed as per-replica weight tensor values"
+                "Scalars cannot be passed as per-replica weight tensor values",
+                remedy=f"Give {name} a first dimension with one value for each group of replicas.",
             )
         replicas = share_of_options(job.options).total_replicas
         found.append((name, shard_of_each_replica(kind, shards, replicas)))

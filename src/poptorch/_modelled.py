@@ -15,13 +15,15 @@ from softipu.estimating.modelled import Modelled, chip_here, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
 
+from ._attachment import uses_model
+from ._environment import model_chip
 from ._errors import Error, failure
 from ._logging import logger
 
 
 def modelled(program: Any, options: Any, name: str) -> Modelled:
     """The estimate of a compiled model, still to be made."""
-    chip = chip_here()
+    chip = (model_chip() if uses_model(options) else None) or chip_here()
 
     def describe() -> tuple[Graph, Settings]:
         from ._neutral import neutral_graph

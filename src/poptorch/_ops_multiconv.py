@@ -101,7 +101,10 @@ class MultiConv:
         if capture is None:
             return
         if _open:
-            raise createPoptorchError("Nested poptorch.MultiConv is not supported.")
+            raise createPoptorchError(
+                "Nested poptorch.MultiConv is not supported.",
+                remedy="Leave the inner one out, or end the outer one before it begins.",
+            )
         finder = _Finder(capture, dict(self._options))
         finder.__enter__()  # type: ignore[no-untyped-call]
         _open.append(finder)
@@ -118,7 +121,8 @@ class MultiConv:
         if not found:
             raise createPoptorchError(
                 "Unexpected end_multi_conv, is the IR malformed? There is no convolution inside "
-                "this poptorch.MultiConv."
+                "this poptorch.MultiConv.",
+                remedy="Call convolutions inside it, or leave it out.",
             )
         for name, value in self._options.items():
             if isinstance(value, tuple) and len(value) not in (1, found):
