@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from softipu.errors import SoftIPUError
+from softipu.errors import CompiledHalfNotThere, SoftIPUError
 from softipu.estimating.modelled import Modelled
 from softipu.machine import Estimate
 
@@ -23,7 +23,7 @@ from . import _impl, _latency, _printing, _weights, optim, profiling
 from ._attachment import clock
 from ._compiler import Job, write_hypers
 from ._environment import warn_about_ignored
-from ._errors import createPoptorchError
+from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._executables import ExecutableFiles
 from ._executor_options import own_options
@@ -432,6 +432,14 @@ class PoplarExecutor(ExecutableFiles):
         assert self._executable is not None, "Model must be compiled before calling getTensorNames"
         return list(self._executable.program.tensor_names) + _update_names(self._description)
 
+    def _debugGetPopartIR(self) -> str:
+        """Upstream's view of PopART's graph: an error that says what shows a graph here."""
+        raise failure(
+            CompiledHalfNotThere,
+            "PoplarExecutor._debugGetPopartIR() has no PopART graph to show: models are captured "
+            "as PyTorch's own operations.",
+        )
+
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """The value that an anchored tensor had in the last call."""
         assert short_name in self._anchors, f"No tensor with name {short_name} found."
@@ -485,7 +493,7 @@ class PoplarExecutor(ExecutableFiles):
         if executable.attachment.attached:
             raise createPoptorchError(
                 "Device is already attached",
-                remedy="Leave attachToDevice() out, or ask isAttachedToDevice() before it: compiling "
+                remedy="Leave attachToDevice() out, or ask isAttachedToDevice() first: compiling "
                 "and calling a model attach it by themselves.",
             )
         self._attach()

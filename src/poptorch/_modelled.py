@@ -27,10 +27,10 @@ def modelled(program: Any, options: Any, name: str) -> Modelled:
 
     def describe() -> tuple[Graph, Settings]:
         from ._neutral import neutral_graph
-        from ._neutral_options import settings_of
+        from ._neutral_options import settings_for
 
         graph = neutral_graph(program, options, name)
-        return graph, settings_of(options, chip, program.training)
+        return graph, settings_for(program, graph, options, chip)
 
     def large() -> bool:
         return is_large(bytes_at_most(program), _ipus(program), chip)
