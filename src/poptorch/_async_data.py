@@ -286,7 +286,13 @@ class Worker:
         """Raise what ended the worker."""
         text = self._read_report() if self._report.poll() else ""
         self._failure = createPoptorchError(
-            f"An error occurred in the data fetcher\n{text or self._obituary()}"
+            f"An error occurred in the data fetcher\n{text or self._obituary()}",
+            remedy="Correct what the lines above name in the data set, then create the DataLoader "
+            "(or AsynchronousDataAccessor) again."
+            if text
+            else "A process that is killed often has no memory left: use fewer workers, smaller "
+            "batches or a smaller buffer_size, and create the DataLoader (or "
+            "AsynchronousDataAccessor) again.",
         )
         raise self._failure
 
@@ -326,9 +332,15 @@ def _check(dataset: Any, slots: int, sleep_ms: float, rebatched_size: int | None
             f"rebatched_size must be None or greater than 1 (it is {rebatched_size})"
         )
     if slots < 1:
-        raise createPoptorchError(f"buffer_size must be at least 1 (it is {slots})")
+        raise createPoptorchError(
+            f"buffer_size must be at least 1 (it is {slots})",
+            remedy="Leave buffer_size out, or choose a larger one.",
+        )
     if sleep_ms < 0:
-        raise createPoptorchError(f"miss_sleep_time_in_ms must not be negative (it is {sleep_ms})")
+        raise createPoptorchError(
+            f"miss_sleep_time_in_ms must not be negative (it is {sleep_ms})",
+            remedy="Leave it out, or choose 0 or more.",
+        )
 
 
 def _for_shipping(dataset: Any) -> Any:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from softipu import devices, settings
+from softipu import arch, devices, settings
 from softipu.errors import DevicesBusy, SoftIPUError
 
+from ._environment import model_chip
 from ._errors import Error, createPoptorchError
 from ._logging import native
 from .enums import ConnectionType
 
 MOST_IPUS = 64
 _POLL_SECONDS = 15.0
+#: The chip that PopTorch's IPU model has unless it is told otherwise.
+_USUAL_MODEL = "mk2"
 
 
 def round_up(count: int) -> int:
@@ -48,7 +51,10 @@ def _check_limit(count: int) -> None:
     if count > MOST_IPUS:
         raise createPoptorchError(
             f"Too many IPUs requested ({count}). Experiments that need more than {MOST_IPUS} IPUs "
-            "require distributed execution."
+            "require distributed execution.",
+            cause="That many are the IPUs of one replica times replicationFactor.",
+            remedy="Use fewer replicas or stages, or start several instances of the program with "
+            "poprun, each with its part of the replicas.",
         )
 
 
@@ -58,6 +64,11 @@ class Attachment:
     def __init__(self, options: Any, per_replica: int) -> None:
         self._options = options
         self.model = uses_model(options)
+        if options.exists("use_model"):
+            word = "Enabled" if self.model else "Disabled"
+            native.info("From the user configuration: Ipu model: %s", word)
+        #: The chip of the IPU model, where the environment names one.
+        self._model_chip = model_chip() if self.model else None
         self.ipus = per_replica * options.replication_factor
         if not self.model and not self.offline:
             self.ipus = ipus_for(options, per_replica)
@@ -76,7 +87,8 @@ class Attachment:
 
     def attach(self, executable: str) -> None:
         if self.model:
-            native.debug("Instantiated device, running on IPU model with 1472 tiles.")
+            tiles = arch.chip(self._model_chip or _USUAL_MODEL).tiles
+            native.debug("Instantiated device, running on IPU model with %d tiles.", tiles)
         else:
             self._lease = self._acquire()
             self._lease.describe(executable=executable)
@@ -132,8 +144,6 @@ class Attachment:
 def uses_model(options: Any) -> bool:
     """Whether the program asked for the IPU model instead of IPUs."""
     if options.exists("use_model"):
-        word = "Enabled" if options.use_model else "Disabled"
-        native.info("From the user configuration: Ipu model: %s", word)
         return bool(options.use_model)
     return bool(settings.get("POPTORCH_IPU_MODEL") or settings.get("POPTORCH_SMALL_IPU_MODEL"))
 

@@ -126,9 +126,16 @@ def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | Non
     if not isinstance(layer_to_call, torch.nn.Module):
         if callable(layer_to_call):
             return LegacyBeginBlockFn(layer_to_call, user_id, ipu_id)
-        raise createPoptorchError("module is not an instance of torch.nn.Module or function.")
+        raise createPoptorchError(
+            "module is not an instance of torch.nn.Module or function.",
+            cause=f"poptorch.BeginBlock got {type(layer_to_call)}.",
+            remedy="Pass a layer of the model, or a function that it calls.",
+        )
     if any(isinstance(hook, _BlockHook) for hook in layer_to_call._forward_pre_hooks.values()):
-        raise createPoptorchError("module has already been assigned to a block.")
+        raise createPoptorchError(
+            "module has already been assigned to a block.",
+            remedy="Begin the block at another module, or call poptorch.removeBlocks first.",
+        )
     layer_to_call.register_forward_pre_hook(_BlockHook(user_id, ipu_id))
     return layer_to_call
 

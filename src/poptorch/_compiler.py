@@ -28,7 +28,7 @@ from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._inputs import Arguments, CompiledArguments
 from ._logging import logger, native
-from ._ops_overlap import check_overlap_settings, take_overlaps
+from ._ops_overlap import OVERLAP, check_overlap_settings, take_overlaps
 from ._replicas import shard_of_each_replica
 from ._strategies import PipelinedExecution, check_pipeline, forward_stages, ipus_needed
 from .enums import CommGroupType, OutputMode, ReductionType
@@ -94,7 +94,8 @@ def micro_batch(tensor: torch.Tensor, options: Any) -> torch.Tensor:
         f"Options.Training.gradientAccumulation({batching.accumulation}) = {batching.inputs} "
         "because it is used to calculate the batch size which will be executed on the device in "
         "any given iteration. For a full explanation see the batching semantics page of the "
-        "documentation."
+        f"documentation. Way out: pass inputs whose first dimension is {batching.inputs} times the "
+        "micro-batch, as poptorch.DataLoader does with the same options, or change these options."
     )
     return tensor.narrow(0, 0, size // batching.inputs) if tensor.dim() else tensor
 
@@ -215,13 +216,18 @@ def write_hypers(executable: Executable, description: Description) -> None:
 
 
 def remove_overlaps(program: Program, options: Any) -> None:
-    """Marks of overlapped I/O are checked and leave the graph: they say how, not what."""
+    """Marks of overlapped I/O are checked and leave the graph: they say how, not what.
+
+    A note on its output remembers them, for estimates."""
     graph = program.micro.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     first = len(program.parameters) + len(program.buffers)
     inputs = placeholders[first : first + len(program.inputs)]
-    results = next(node for node in graph.nodes if node.op == "output").args[0]
+    output = next(node for node in graph.nodes if node.op == "output")
+    results: Any = output.args[0]
     found = take_overlaps(graph, inputs, list(results[: len(program.outputs)]))
+    if found.active:
+        output.meta["softipu"] = (output.meta.get("softipu") or {}) | {OVERLAP: found.to_json()}
     program.micro.recompile()
     check_overlap_settings(
         found,
@@ -296,7 +302,8 @@ def shards_of(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     for name, (kind, shards, _mode) in (job.replica_groups or {}).items():
         if job.parameters[name].dim() == 0:
             raise createPoptorchError(
-                "Scalars cannot be passed as per-replica weight tensor values"
+                "Scalars cannot be passed as per-replica weight tensor values",
+                remedy=f"Give {name} a first dimension with one value for each group of replicas.",
             )
         replicas = share_of_options(job.options).total_replicas
         found.append((name, shard_of_each_replica(kind, shards, replicas)))

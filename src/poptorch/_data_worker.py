@@ -128,7 +128,12 @@ class _Producer:
             # Now, not when the traceback goes: this ends a DataLoader's workers.
             del source
         if self._form is None:
-            raise createPoptorchError("The Dataset is empty")
+            raise createPoptorchError(
+                "The Dataset is empty",
+                cause="It gave no batch: it has no elements, or fewer than one combined batch, "
+                "and drop_last leaves those out.",
+                remedy="Give it more elements, choose a smaller batch size, or drop_last=False.",
+            )
         self._finish(epoch)
 
     def _tensors(self, batch: Any) -> list[torch.Tensor]:

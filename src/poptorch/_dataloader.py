@@ -269,11 +269,13 @@ def _batches_per_step(options: Options) -> int:
 def _check_batch_sampler(batch_size: int | None, shuffle: bool | None, partitioned: bool) -> None:
     if batch_size != 1 or shuffle:
         raise createPoptorchError(
-            "`batch_sampler` option is mutually exclusive with batch_size, shuffle."
+            "`batch_sampler` option is mutually exclusive with batch_size, shuffle.",
+            remedy="Leave batch_size and shuffle out: the sampler decides about both.",
         )
     if partitioned:
         raise createPoptorchError(
-            "`batch_sampler` option is mutually exclusive with auto_distributed_partitioning=True."
+            "`batch_sampler` option is mutually exclusive with auto_distributed_partitioning=True.",
+            remedy="Pass auto_distributed_partitioning=False, and sample in each process its part.",
         )
 
 

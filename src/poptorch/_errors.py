@@ -34,9 +34,14 @@ class UnrecoverableError(Error):
     """The device or the runtime is lost to this process."""
 
 
-def createPoptorchError(msg: str) -> Error:
-    """An `Error` with PopTorch's own wording, for messages that users match."""
-    return Error(f"'poptorch_py_error': {msg}", message=msg)
+def createPoptorchError(msg: str, *, cause: str = "", remedy: str = "") -> Error:
+    """An `Error` with PopTorch's own wording, for messages that users match.
+
+    `cause` and `remedy` follow on lines of their own; `message` stays as PopTorch has it."""
+    lines = [f"'poptorch_py_error': {msg}"]
+    lines += [f"  Cause: {cause}"] if cause else []
+    lines += [f"  Way out: {remedy}"] if remedy else []
+    return Error("\n".join(lines), message=msg)
 
 
 def failure(

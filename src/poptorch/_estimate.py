@@ -20,7 +20,7 @@ from ._compiler import Job, check_program, no_collection, prepared, remove_overl
 from ._executor_options import own_options
 from ._inputs import Signature
 from ._neutral import neutral_graph
-from ._neutral_options import settings_of
+from ._neutral_options import settings_for
 from ._weights import name_of
 from .optim import _attributes, _rules
 from .options import Options
@@ -39,7 +39,7 @@ def described(
     own = own_options(options, training)
     program = captured_program(model, inputs, own, training, optimizer)
     graph = neutral_graph(program, own, name_of(model))
-    return graph, settings_of(own, chip, training)
+    return graph, settings_for(program, graph, own, chip)
 
 
 @no_collection()
@@ -90,14 +90,14 @@ def _groups(
 def described_executor(executor: Any, inputs: tuple[Any, ...], chip: str) -> tuple[Graph, Settings]:
     """The same of a model that `inferenceModel` or `trainingModel` made, compiled or not."""
     options = executor._options
-    settings = settings_of(options, chip, executor._training)
-    name = name_of(executor._user_model)
     if executor._executable is not None:
-        return neutral_graph(executor._executable.program, options, name), settings
-    program = captured_program(
-        executor._model, inputs, options, executor._training, executor._optimizer
-    )
-    return neutral_graph(program, options, name), settings
+        program = executor._executable.program
+    else:
+        program = captured_program(
+            executor._model, inputs, options, executor._training, executor._optimizer
+        )
+    graph = neutral_graph(program, options, name_of(executor._user_model))
+    return graph, settings_for(program, graph, options, chip)
 
 
 def described_file(filename: str, chip: str) -> tuple[Graph, Settings]:
@@ -119,7 +119,6 @@ def described_file(filename: str, chip: str) -> tuple[Graph, Settings]:
         options.deviceIterations(plan.batching.iterations)
         options.replicationFactor(plan.batching.replicas)
         options.Training.gradientAccumulation(plan.batching.accumulation)
-    training = plan.program.training
     name = str(meta.get("model", {}).get("name", filename)) if "model" in meta else filename
     graph = neutral_graph(plan.program, options, name)
-    return graph, settings_of(options, chip, training)
+    return graph, settings_for(plan.program, graph, options, chip)

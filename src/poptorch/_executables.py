@@ -210,7 +210,7 @@ def _opened(filename: str, version: str) -> executable.Container:
     made_by = container.meta.get("version")
     assert made_by == version, (
         f"PopTorch version mismatch: File was created with version: {made_by} and this is version "
-        f"{version}"
+        f"{version}. Compile and save the model anew, or load it with that version."
     )
     backend, here = container.meta.get("backend"), backend_device().type
     if backend != here:

@@ -15,14 +15,15 @@ from typing import Any, ClassVar
 
 import torch
 
-from softipu.errors import SoftIPUError
+from softipu.errors import CompiledHalfNotThere, SoftIPUError
 from softipu.estimating.modelled import Modelled
 from softipu.machine import Estimate
 
 from . import _impl, _latency, _printing, _weights, optim, profiling
 from ._attachment import clock
 from ._compiler import Job, write_hypers
-from ._errors import createPoptorchError
+from ._environment import warn_about_ignored
+from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._executables import ExecutableFiles
 from ._executor_options import own_options
@@ -199,9 +200,15 @@ class PoplarExecutor(ExecutableFiles):
     def setOptimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Uses this optimiser, or the changed values of the present one, from the next call on."""
         if not self._training:
-            raise createPoptorchError("setOptimizer() is for training models: this one infers")
+            raise createPoptorchError(
+                "setOptimizer() is for training models: this one infers",
+                remedy="Call it on what poptorch.trainingModel returned.",
+            )
         if optimizer is None:
-            raise createPoptorchError("setOptimizer() needs an optimizer, not None")
+            raise createPoptorchError(
+                "setOptimizer() needs an optimizer, not None",
+                remedy="Pass an optimizer of poptorch.optim or torch.optim.",
+            )
         if self._executable is not None and optimizer is not self._optimizer:
             self._retire_optimizer()
             if isinstance(optimizer, optim.Optimizer):
@@ -287,6 +294,7 @@ class PoplarExecutor(ExecutableFiles):
         warn_about_dicts(bound)
         self._wrap()  # destroy() unwrapped the module, and this is the next compilation
         _validateOptions(self._options.toDict())
+        warn_about_ignored()
         start = clock()
         progress = self._options._progress_bar
         with self._profiling.tracepoint("modelCompilation"):
@@ -360,7 +368,9 @@ class PoplarExecutor(ExecutableFiles):
 
     def _compiled(self) -> Executable:
         if self._executable is None:
-            raise createPoptorchError(_NOT_COMPILED)
+            raise createPoptorchError(
+                _NOT_COMPILED, remedy="Call the model, or compile(inputs), first."
+            )
         return self._executable
 
     def isCompiled(self) -> bool:
@@ -422,6 +432,14 @@ class PoplarExecutor(ExecutableFiles):
         assert self._executable is not None, "Model must be compiled before calling getTensorNames"
         return list(self._executable.program.tensor_names) + _update_names(self._description)
 
+    def _debugGetPopartIR(self) -> str:
+        """Upstream's view of PopART's graph: an error that says what shows a graph here."""
+        raise failure(
+            CompiledHalfNotThere,
+            "PoplarExecutor._debugGetPopartIR() has no PopART graph to show: models are captured "
+            "as PyTorch's own operations.",
+        )
+
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """The value that an anchored tensor had in the last call."""
         assert short_name in self._anchors, f"No tensor with name {short_name} found."
@@ -473,7 +491,11 @@ class PoplarExecutor(ExecutableFiles):
             "Trying to attach to an offline device (ConnectionType.Never)"
         )
         if executable.attachment.attached:
-            raise createPoptorchError("Device is already attached")
+            raise createPoptorchError(
+                "Device is already attached",
+                remedy="Leave attachToDevice() out, or ask isAttachedToDevice() first: compiling "
+                "and calling a model attach it by themselves.",
+            )
         self._attach()
 
     def _attach(self) -> None:
@@ -504,7 +526,10 @@ class PoplarExecutor(ExecutableFiles):
         """Reads everything back and gives the IPUs to others; the next call attaches again."""
         executable = self._compiled()
         if not executable.attachment.attached:
-            raise createPoptorchError("Device is not attached")
+            raise createPoptorchError(
+                "Device is not attached",
+                remedy="Leave detachFromDevice() out, or ask isAttachedToDevice() before it.",
+            )
         _ = self.rng_state
         if self._training:
             self.copyWeightsToHostIfNeeded()

@@ -116,9 +116,14 @@ class Signature:
             elif parameter.default is not inspect.Parameter.empty:
                 bound.add(name, parameter.default, named=by_name)
             else:
-                raise createPoptorchError(f"Mandatory parameter {name} missing")
+                raise createPoptorchError(
+                    f"Mandatory parameter {name} missing",
+                    cause=f"forward() has no default for {name}, and the call has no value.",
+                    remedy=f"Pass it by place, or as {name}=…",
+                )
         assert not rest, (
-            f"Too many arguments provided: {len(rest)} more than {names} takes by place"
+            f"Too many arguments provided: {len(rest)} more than {names} takes by place. Leave "
+            "them out, or give forward() parameters for them."
         )
         return bound
 

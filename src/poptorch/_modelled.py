@@ -15,20 +15,22 @@ from softipu.estimating.modelled import Modelled, chip_here, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
 
+from ._attachment import uses_model
+from ._environment import model_chip
 from ._errors import Error, failure
 from ._logging import logger
 
 
 def modelled(program: Any, options: Any, name: str) -> Modelled:
     """The estimate of a compiled model, still to be made."""
-    chip = chip_here()
+    chip = (model_chip() if uses_model(options) else None) or chip_here()
 
     def describe() -> tuple[Graph, Settings]:
         from ._neutral import neutral_graph
-        from ._neutral_options import settings_of
+        from ._neutral_options import settings_for
 
         graph = neutral_graph(program, options, name)
-        return graph, settings_of(options, chip, program.training)
+        return graph, settings_for(program, graph, options, chip)
 
     def large() -> bool:
         return is_large(bytes_at_most(program), _ipus(program), chip)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
-from softipu.graph import Op, Phase, Schedule
+from softipu.graph import Graph, Op, Phase, Schedule
 from softipu.machine.settings import Partials, Settings
 
 from ._capture import Program
 from ._hardware import VERSIONS
 from ._neutral_context import Translation
 from ._neutral_stages import Stages
+from ._ops_overlap import OVERLAP
 from ._strategies import PipelinedExecution, ShardedExecution
 from .enums import Liveness, OutputMode
 
@@ -116,6 +118,18 @@ def cheapest_cuts(t: Translation, ops: list[Op]) -> set[str]:
 # --- settings ---------------------------------------------------------------------------------
 
 
+def settings_for(program: Program, graph: Graph, options: Any, chip: str) -> Settings:
+    """Settings of a program: what its options say, and which of its I/O it marked as overlapped."""
+    settings = settings_of(options, chip, program.training)
+    if not settings.io_tiles:
+        return settings
+    output = next(node for node in program.micro.graph.nodes if node.op == "output")
+    marked = (output.meta.get("softipu") or {}).get(OVERLAP, {})
+    names = [program.inputs[number].name for number in marked.get("inputs", ())]
+    names += [graph.outputs[number] for number in marked.get("outputs", ())]
+    return replace(settings, overlapped=tuple(names))
+
+
 def settings_of(options: Any, chip: str, training: bool) -> Settings:
     """Options as the machine model wants them; `chip` unless the options name another."""
     popart: Mapping[str, Any] = options._Popart.options
@@ -126,13 +140,19 @@ def settings_of(options: Any, chip: str, training: bool) -> Settings:
     return Settings(
         chip=chip,
         available_memory_proportion=_proportions(options.available_memory_proportion),
-        matmul_partials=_partials(popart.get("partialsTypeMatMuls")),
+        matmul_partials=_partials(
+            (popart.get("matmulOptions") or {}).get(
+                "partialsType", popart.get("partialsTypeMatMuls")
+            )
+        ),
         convolution_partials=_partials(
             (popart.get("convolutionOptions") or {}).get("partialsType")
         ),
         execution=_execution(options._execution_strategy),
         prefetch_depth=_prefetch(popart),
-        io_tiles=int(options.TensorLocations._values.get("numIOTiles", 0)),
+        io_tiles=int(
+            options.TensorLocations._values.get("numIOTiles", popart.get("numIOTiles", 0))
+        ),
         synthetic_data=bool(int(popart.get("syntheticDataMode", 0))),
         optimiser_state_off_chip=optimiser.get("onChip", 1) == 0,
         activations_off_chip=_off_chip(options, "activation"),

@@ -12,6 +12,8 @@ from softipu.graph import Phase, Role
 
 from ._neutral_context import Spec, Translation
 
+#: What `poptorch.MultiConv` says about one of its convolutions that the planner understands.
+_OF_MULTI_CONV = ("available_memory_proportion", "partials")
 _SERIALISED = {
     "input_channels": "rows",
     "reducing_dim": "contraction",
@@ -36,11 +38,14 @@ def product(
 
 
 def _hints(t: Translation, node: Node, operands: tuple[str, ...]) -> dict[str, Any]:
-    """What `set_available_memory` and `serializedMatMul` asked for, here or in the forward pass."""
+    """What `set_available_memory`, `MultiConv` and `serializedMatMul` asked for, here or in the
+    forward pass; the first of `operands` that has something to say decides."""
     notes = node.meta.get("softipu") or {}
     hints: dict[str, Any] = {}
     if "available_memory" in notes:
         hints["available_memory_proportion"] = float(notes["available_memory"])
+    joined = notes.get("multi_conv") or {}
+    hints |= {name: joined[name] for name in _OF_MULTI_CONV if name in joined}
     serial = notes.get("serialized_matmul")
     if serial:
         mode = str(serial["mode"])
@@ -137,7 +142,7 @@ def convolution(t: Translation, node: Node) -> Sequence[str]:
     inputs = [x, weight]
     if len(node.args) > 2 and isinstance(node.args[2], Node):
         inputs.append(t.read(node.args[2], node))
-    hints = _hints(t, node, (x, weight))
+    hints = _hints(t, node, (weight, x))
     if t.argument(node, "transposed", False):
         hints["transposed"] = True
     return t.emit(node, "convolution", inputs, **_field(t, node, t.shape(weight)), **hints)
@@ -147,7 +152,7 @@ def convolution_backward(t: Translation, node: Node) -> Sequence[str | None]:
     """Three gradients, each where it is asked for."""
     gradient, x, weight = (t.read(_at(node, index), node) for index in range(3))
     field = _field(t, node, t.shape(weight))
-    hints = _hints(t, node, (x, weight))
+    hints = _hints(t, node, (weight, x))  # several convolutions may read the same input
     if t.argument(node, "transposed", False):
         hints["transposed"] = True
     results: list[str | None] = [None, None, None]

@@ -118,7 +118,10 @@ _numbers = itertools.count(1)
 def getIpuTensorId(x: Tensor) -> int:
     """A number that identifies a tensor of the model while the model is captured."""
     if _context.current() is None:
-        raise createPoptorchError("You may only call getIpuTensorId on an IPU tensor")
+        raise createPoptorchError(
+            "You may only call getIpuTensorId on an IPU tensor",
+            remedy="Call it in forward(), while the model is compiled.",
+        )
     if x not in _ids:
         _ids[x] = next(_numbers)
     number: int = _ids[x]

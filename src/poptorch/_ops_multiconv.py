@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _context
 from ._errors import createPoptorchError
+from ._graph_values import name_of
+from ._logging import warnOnce
 from .enums import MultiConvPlanType
 
 _CONVOLUTIONS = frozenset({torch.ops.aten.convolution.default})
@@ -35,19 +38,42 @@ class _Finder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in _CONVOLUTIONS:
-            hint = {"group": self._group, "part": self.found, **self._options}
+            hint = {"group": self._group, "part": self.found, **self._own_options()}
             self._capture.note(result, "multi_conv", hint)
             self.found += 1
         return result
 
+    def _own_options(self) -> dict[str, Any]:
+        """What the planner is told about this convolution, as notes in files can have it."""
+        found: dict[str, Any] = {}
+        for name, given in self._options.items():
+            value = given
+            if isinstance(given, tuple):
+                if self.found >= len(given) > 1:
+                    continue  # an error, once the number of convolutions is known
+                value = given[self.found] if len(given) > 1 else given[0]
+            found[_ONE_OF.get(name, name)] = _plain(value)
+        return found
 
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return name_of(value)
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+#: The name for one convolution of what is set for several.
+_ONE_OF = {
+    "available_memory_proportions": "available_memory_proportion", "partials_types": "partials",
+}  # fmt: skip
 _open: list[_Finder] = []
 
 
 class MultiConv:
     """Joins the independent convolutions called inside `with MultiConv():` into one operation.
 
-    The methods set options and return the object, so that calls can be chained.
+    The methods set options and return the object, so that calls can be chained. Memory proportions
+    and types of partial sums count in estimates.
     """
 
     def __init__(self) -> None:
@@ -71,22 +97,27 @@ class MultiConv:
     def enableConvDithering(self, value: Any) -> MultiConv:
         """Whether each convolution (or all) starts on a tile of its own."""
         wrong = ValueError("value must be bool or list of bools")
+        _has_no_effect("enableConvDithering")
         return self._set("enable_conv_dithering", _per_convolution(value, bool, wrong))
 
     def planType(self, value: MultiConvPlanType | None) -> MultiConv:
-        """Run the convolutions in parallel or one after the other."""
+        """Run the convolutions in parallel or one after the other, as they are modelled."""
         if value is not None and not isinstance(value, MultiConvPlanType):
             raise AssertionError("Invalid plan type!")
+        if value is MultiConvPlanType.Parallel:
+            _has_no_effect("planType(MultiConvPlanType.Parallel)")
         return self._set("plan_type", value)
 
     def perConvReservedTiles(self, value: int) -> MultiConv:
         """The number of tiles kept for each convolution."""
         assert isinstance(value, int), "Invalid number of reserved tiles!"
+        _has_no_effect("perConvReservedTiles")
         return self._set("per_conv_reserved_tiles", value)
 
     def cycleBackOff(self, value: float) -> MultiConv:
         """How much slower than the fastest plan (0 to 1) the planner may go to save memory."""
         assert isinstance(value, float), "Invalid cycle back off!"
+        _has_no_effect("cycleBackOff")
         return self._set("cycle_back_off", value)
 
     def _set(self, name: str, value: Any) -> MultiConv:
@@ -101,7 +132,10 @@ class MultiConv:
         if capture is None:
             return
         if _open:
-            raise createPoptorchError("Nested poptorch.MultiConv is not supported.")
+            raise createPoptorchError(
+                "Nested poptorch.MultiConv is not supported.",
+                remedy="Leave the inner one out, or end the outer one before it begins.",
+            )
         finder = _Finder(capture, dict(self._options))
         finder.__enter__()  # type: ignore[no-untyped-call]
         _open.append(finder)
@@ -118,7 +152,8 @@ class MultiConv:
         if not found:
             raise createPoptorchError(
                 "Unexpected end_multi_conv, is the IR malformed? There is no convolution inside "
-                "this poptorch.MultiConv."
+                "this poptorch.MultiConv.",
+                remedy="Call convolutions inside it, or leave it out.",
             )
         for name, value in self._options.items():
             if isinstance(value, tuple) and len(value) not in (1, found):
@@ -126,6 +161,15 @@ class MultiConv:
                     f"poptorch.MultiConv: {name} has {len(value)} values for {found} "
                     "convolutions. Give one value, or one for each of them."
                 )
+
+
+def _has_no_effect(setting: str) -> None:
+    warnOnce(
+        f"MultiConv.{setting}",
+        "MultiConv.%s has no effect on a software IPU: convolutions of a group are modelled one "
+        "after the other, each on all tiles.",
+        setting,
+    )
 
 
 def _per_convolution(value: Any, kind: type, wrong: Exception) -> tuple[Any, ...] | None:

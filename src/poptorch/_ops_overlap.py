@@ -34,6 +34,8 @@ overlap_mark = declare(
 )
 overlap_mark.register_autograd(lambda _ctx, gradient: (gradient, None, None))
 
+#: The note on a graph's output that says what is overlapped.
+OVERLAP = "overlap"
 _TARGET = torch.ops.poptorch.overlap.default
 _COPIES = frozenset(
     {
@@ -87,6 +89,13 @@ class Overlaps:
     def active(self) -> bool:
         modes = (*self.inputs.values(), *self.outputs.values())
         return any(mode is not OverlapMode.NoOverlap for mode in modes)
+
+    def to_json(self) -> dict[str, list[int]]:
+        """Numbers of the inputs and outputs that travel beside compute, whatever the loop."""
+        return {
+            "inputs": [n for n, mode in self.inputs.items() if mode is not OverlapMode.NoOverlap],
+            "outputs": [n for n, mode in self.outputs.items() if mode is not OverlapMode.NoOverlap],
+        }
 
 
 def take_overlaps(graph: Graph, inputs: Sequence[Node], outputs: Sequence[Node]) -> Overlaps:

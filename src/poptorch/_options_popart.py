@@ -36,7 +36,7 @@ _IGNORED: Support = "ignored, warned once"
 #: What `poptorch.Options` and its groups store under their own names.
 _OWN = (
     *_options("bool", "used", "auto_round_num_ipus use_model broadcast_buffers"),
-    *_options("bool", "modelled", "serial_phases_execution separate_backward_phase"),
+    *_options("bool", _IGNORED, "serial_phases_execution separate_backward_phase"),
     *_options("uint64", "used", """
         device_iterations num_distributed_processes distributed_process_id ipu_version ipu_id
         gradient_accumulation output_return_period replication_factor input_group_size
@@ -56,12 +56,14 @@ _OWN = (
 #: What has a setter in the public API, or changes results or estimates.
 _KNOWN_TO_US = (
     *_options("bool", "used", """
-        enableEngineCaching enableFloatingPointChecks enableStochasticRounding
+        enableEngineCaching enableFloatingPointChecks
         automaticLossScalingSettings.enabled groupNormStridedChannelGrouping"""),
-    *_options("bool", "modelled", "instrumentWithHardwareCycleCounter rearrangeAnchorsOnHost"),
+    *_options("bool", "modelled", "instrumentWithHardwareCycleCounter enablePrefetchDatastreams"),
+    *_options("bool", _IGNORED, "enableStochasticRounding rearrangeAnchorsOnHost"),
     *_options("string", "used", "cachePath"),
     *_options("string", "modelled", "partialsTypeMatMuls"),
-    *_options("uint64", "modelled", "numIOTiles"),
+    *_options("uint64", "modelled", """
+        defaultBufferingDepth defaultPrefetchBufferingDepth numIOTiles"""),
     *_options("container", "used", "engineOptions updatableNamedBuffers"),
     *_options("container", "modelled", "convolutionOptions matmulOptions"),
     _chosen("used", "syntheticDataMode", "SyntheticDataMode", 4),
@@ -79,7 +81,7 @@ _COMPILER_ONLY = (
         enableExplicitIR enableExplicitMainLoops enableFullyConnectedPass
         enableGradientAccumulation enableInplaceAmbiguityChecking enableLoadAndOffloadRNGState
         enableMergeExchange enableNonStableSoftmax enableOutlining enableOutliningCopyCostPruning
-        enablePipelining enablePrefetchDatastreams enableReplicatedGraphs enableSerializedMatmuls
+        enablePipelining enableReplicatedGraphs enableSerializedMatmuls
         enableStableNorm enableSupportedDataTypeCasting ensureFp32LossScaleTensor
         explicitRecomputation exportPoplarComputationGraph exportPoplarVertexGraph groupHostSync
         opxAliasChecking opxModifyChecking rearrangeStreamsOnHost
@@ -89,8 +91,8 @@ _COMPILER_ONLY = (
         useHostCopyOps"""),
     *_options("uint64", _IGNORED, """
         accumulationFactor automaticLossScalingSettings.updatePeriod
-        batchSerializationSettings.factor compilationProgressTotal defaultBufferingDepth
-        defaultPrefetchBufferingDepth executionPhaseSettings.phases executionPhaseSettings.stages
+        batchSerializationSettings.factor compilationProgressTotal
+        executionPhaseSettings.phases executionPhaseSettings.stages
         finalDotOp firstDotOp globalReplicaOffset globalReplicationFactor looseThresholdAtPeak
         mergeVarUpdateMemThreshold swapLimitScheduler transitiveClosureOptimizationThreshold"""),
     *_options("floating point", _IGNORED, """
@@ -118,6 +120,21 @@ _COMPILER_ONLY = (
     _chosen(_IGNORED, "subgraphCopyingStrategy", "SubgraphCopyingStrategy", 2),
     _chosen(_IGNORED, "virtualGraphMode", "VirtualGraphMode", 4),
 )  # fmt: skip
+
+#: Values that every `Options` has: nobody asked for them, so nobody is warned.
+UNASKED = {
+    "rearrangeAnchorsOnHost": False, "separate_backward_phase": False,
+    "serial_phases_execution": True,
+}  # fmt: skip
+#: Why an option has no effect, where "only the real compiler has it" isn't all.
+WHY_IGNORED = {
+    "serial_phases_execution": "phases of ParallelPhasedExecution are modelled one after the "
+    "other, without loading beside them",
+    "separate_backward_phase": "estimates are the same whether or not the backward pass begins "
+    "in a phase of its own",
+}
+#: Entries of options that are dictionaries which count in estimates; the others do not.
+MODELLED_ENTRIES = {"convolutionOptions": {"partialsType"}, "matmulOptions": {"partialsType"}}
 
 POPART_OPTIONS = {row.name: row for row in (*_KNOWN_TO_US, *_COMPILER_ONLY)}
 SESSION_OPTIONS = {row.name: row for row in _OWN} | POPART_OPTIONS

@@ -7,7 +7,7 @@ take raises `poptorch.Error`. Nothing is stored here except the limit of repeate
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from softipu.errors import InvalidSetting
@@ -17,12 +17,15 @@ from ._logging import RepeatedLines, native, warnOnce
 from ._options_impl import meant
 from ._options_popart import (
     HIGHEST_PATTERNS_LEVEL,
+    MODELLED_ENTRIES,
     NUMBERED_ENTRIES,
     PATTERNS,
     POPART_OPTIONS,
     SESSION_OPTIONS,
     TENSOR_LOCATION_SETTINGS,
     TENSOR_LOCATIONS,
+    UNASKED,
+    WHY_IGNORED,
 )
 
 #: Handled together with `patterns`, or in Python alone.
@@ -179,10 +182,25 @@ def _dictionary(name: str) -> Callable[[str, Mapping[Any, Any]], None]:
 
 
 def _say_what_is_ignored(options: Mapping[str, Any]) -> None:
-    for name in options:
+    for name, value in options.items():
+        if name in UNASKED and value == UNASKED[name]:
+            continue
         row = POPART_OPTIONS.get(name)
-        if row is not None and row.support == "ignored, warned once":
+        if name in WHY_IGNORED:
+            text = "Option %s=%s has no effect on a software IPU: %s."
+            warnOnce(f"popart {name}", text, name, value, WHY_IGNORED[name])
+        elif name in MODELLED_ENTRIES:
+            _say_which_entries_are_ignored(name, value)
+        elif row is not None and row.support == "ignored, warned once":
             warnOnce(f"popart {name}", "PopART option %s has no effect on a software IPU.", name)
+
+
+def _say_which_entries_are_ignored(name: str, entries: Iterable[str]) -> None:
+    for entry in sorted(set(entries) - MODELLED_ENTRIES[name]):
+        # The setter of dithering has warned under the name of the whole dictionary.
+        key = name if entry == "enableConvDithering" else f"{name}[{entry}]"
+        text = "PopART option %s[%s] has no effect on a software IPU."
+        warnOnce(f"popart {key}", text, name, entry)
 
 
 def _validateOptions(options: Mapping[str, Any]) -> None:

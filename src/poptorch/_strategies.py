@@ -417,7 +417,13 @@ def from_description(summary: dict[str, Any]) -> _IExecutionStrategy:
 def require_block(place: Place) -> None:
     """Refuse an op that was recorded between two scoped blocks, as the real compiler does."""
     if place.ipu is not None and place.ipu < 0:
-        raise createPoptorchError("No active Block, all the ops must belong to a Block")
+        raise createPoptorchError(
+            "No active Block, all the ops must belong to a Block",
+            cause="forward() computes something after one `with poptorch.Block(…):` has ended and "
+            "before another begins.",
+            remedy="Move it into a block, or begin blocks that last until the next one with "
+            "poptorch.Block.start() or poptorch.BeginBlock.",
+        )
 
 
 def used_places(places: Iterable[Place], strategy: _IExecutionStrategy) -> list[Place]:

@@ -138,7 +138,8 @@ def wrap(model: torch.nn.Module, executor: Any) -> None:
     for buffer in model.buffers():
         if type(buffer) is not torch.Tensor and not is_wrapped(buffer):
             raise createPoptorchError(
-                f"All buffers must be an instance of torch.Tensor (Got {type(buffer)})"
+                f"All buffers must be an instance of torch.Tensor (Got {type(buffer)})",
+                remedy="Register a plain tensor instead, for example buffer.detach().clone().",
             )
     parameter = _swapped(
         _HookedTensor, torch.nn.Parameter, staticmethod(owner), "PoptorchParameter"

@@ -120,6 +120,16 @@ SETTINGS = {
                 "1: PopTorch programs run on the IPU model: no virtual IPU is leased."),
         Setting("POPTORCH_SMALL_IPU_MODEL", "flag", False,
                 "The same as POPTORCH_IPU_MODEL here: tiles do not limit a run."),
+        Setting("POPTORCH_IPU_MODEL_VERSION", "text", None,
+                "The chip that estimates of a PopTorch program on the IPU model are about: ipu1 "
+                "(Mk1), ipu2 (Mk2) or ipu21 (C600). Default: that of SOFTIPU_SYSTEM."),
+        Setting("POPTORCH_EXPORT_PROTO_FILE", "path", None,
+                "Without effect, with one warning: there is no PopART whose model could be "
+                "written."),
+        Setting("POPTORCH_EXPORT_PROTO_AS_BINARY", "text", None,
+                "Without effect, with one warning: it is about POPTORCH_EXPORT_PROTO_FILE."),
+        Setting("POPTORCH_MAX_GRAPH_LEN", "text", None,
+                "Without effect, with one warning: no line of the log prints a graph."),
         Setting("POPTORCH_WAIT_FOR_IPU", "flag", False,
                 "1: wait for busy IPUs instead of raising an error."),
         Setting("POPTORCH_LOG_LEVEL", "text", "WARN",

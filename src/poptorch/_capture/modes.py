@@ -163,7 +163,8 @@ def _bincount(
     if minlength == 0:
         raise createPoptorchError(
             "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 "
-            "platform the minimum length is also the maximum length"
+            "platform the minimum length is also the maximum length",
+            remedy="Pass minlength=N, where all values are below N.",
         )
     ones = torch.ones_like(input) if weights is None else weights
     bins = torch.zeros(minlength, dtype=ones.dtype)
@@ -199,7 +200,11 @@ def _norm_arguments(
 
 def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     if num_classes < 0:
-        raise createPoptorchError("OneHot num classes must be specified and must be constant.")
+        raise createPoptorchError(
+            "OneHot num classes must be specified and must be constant.",
+            cause="The shape of the result would depend on the values in the tensor.",
+            remedy="Pass num_classes=N.",
+        )
     return torch.nn.functional.one_hot(tensor, num_classes)
 
 

@@ -191,7 +191,15 @@ def _final_loss(state: Capture, tracer: Any) -> tuple[torch.Tensor, Node]:
     for tensor in state.losses:
         marked[get_proxy_slot(tensor, tracer).proxy.node] = tensor
     if not marked:
-        raise createPoptorchError("Couldn't find a loss in graph!")
+        raise createPoptorchError(
+            "Couldn't find a loss in graph!",
+            cause="forward() computes nothing that PopTorch knows to be a loss: no loss of "
+            "torch.nn or torch.nn.functional and no poptorch.identity_loss. A model for training "
+            "has its loss in it.",
+            remedy="Call the loss function in forward(), or wrap a loss of your own: "
+            'poptorch.identity_loss(loss, reduction="mean"). To run without training, use '
+            "poptorch.inferenceModel.",
+        )
     final = [node for node in marked if not (_descendants(node) & marked.keys())]
     if len(final) != 1:
         raise createPoptorchError(

@@ -17,6 +17,8 @@ class Checked(Interpreter):
 
     def __init__(self, graph: GraphModule) -> None:
         super().__init__(graph)
+        # torch would append its own traceback and advice about its compiler to what users read.
+        self.extra_traceback = False
 
     def __call__(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
         results: list[torch.Tensor] = self.run(*arguments)

@@ -164,7 +164,10 @@ def _same_in_groups(optimizer: torch.optim.Optimizer, name: str, missing: bool) 
 def _check_options_of_torch(optimizer: torch.optim.Optimizer) -> None:
     for values in (optimizer.defaults, *optimizer.param_groups):
         if values.get("amsgrad"):
-            raise ValueError("Only non-amsgrad Adam/AdamW optimizers are supported.")
+            raise ValueError(
+                "Only non-amsgrad Adam/AdamW optimizers are supported. Leave amsgrad out, or pass "
+                "amsgrad=False."
+            )
         if values.get("maximize"):
             raise createPoptorchError(
                 "maximize=True is not supported: optimisers on an IPU only minimise. Negate the "
@@ -310,21 +313,34 @@ def _check_values(description: Description) -> None:
     """Refuses what PopART refuses."""
     family = description.rule.family
     if not abs(description.defaults["loss_scaling"]) > 0:
-        raise createPoptorchError("Loss scaling cannot be 0")
+        raise createPoptorchError(
+            "Loss scaling cannot be 0",
+            cause="The loss is multiplied by it, and gradients are divided by it again.",
+            remedy="Leave loss_scaling out (1.0), or choose a power of two.",
+        )
     for _, table, fixed in description.places:
         for name, value in table.items():
             words = ATTRIBUTES[name].words
             if name in ("eps", "velocity_scaling") and not value > 0:
-                raise createPoptorchError(f"Non-positive {words} ({value:g}) in {family}")
+                raise createPoptorchError(
+                    f"Non-positive {words} ({value:g}) in {family}",
+                    remedy=f"Choose {name} above 0.",
+                )
             if name not in ("loss_scaling", "max_weight_norm") and not value >= 0:
-                raise createPoptorchError(f"Negative {words} ({value:g}) in {family}")
+                raise createPoptorchError(
+                    f"Negative {words} ({value:g}) in {family}",
+                    remedy=f"Choose {name} from 0 up.",
+                )
         if table["lr"] == 0 and "lr" in fixed:
             raise createPoptorchError(
                 f"Constant, zero learning rate in {family}: the model would never learn. Pass lr, "
                 'or call variable_attrs.markAsVariable("lr"), to change it later.'
             )
         if table.get("nesterov") and table["dampening"]:
-            raise createPoptorchError("Nesterov momentum needs zero dampening in SGD")
+            raise createPoptorchError(
+                "Nesterov momentum needs zero dampening in SGD",
+                remedy="Pass dampening=0, or nesterov=False.",
+            )
 
 
 def check_replacement(old: Description, new: Description) -> None:

@@ -84,6 +84,17 @@ class FloatingPointTrap(SoftIPUError, ArithmeticError):
     )
 
 
+class CompiledHalfNotThere(SoftIPUError, AttributeError):
+    code = 2061
+    cause = (
+        "It shows or drives what PopTorch's compiled half does with PopART, and neither is there."
+    )
+    remedy = (
+        "Ask PoplarExecutor.getTensorNames() for the tensors of a compiled model, or "
+        "softipu.estimate(model).steps and `softipu report` for its operations."
+    )
+
+
 class PopartNotThere(SoftIPUError, AttributeError):
     code = 2060
     cause = (

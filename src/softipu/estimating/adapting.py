@@ -76,5 +76,5 @@ def _reset(settings: Settings, request: Request) -> Settings:
     if request.half_partials:
         changes |= {"matmul_partials": "float16", "convolution_partials": "float16"}
     if request.io_tiles is not None:
-        changes["io_tiles"] = request.io_tiles
+        changes |= {"io_tiles": request.io_tiles, "overlapped": None}
     return replace(settings, **changes)

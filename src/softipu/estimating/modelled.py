@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from softipu import arch, devices, settings
@@ -80,7 +81,9 @@ class Modelled:
     def _make(self, hints: bool) -> None:
         graph, options = self._describe()
         self._training = graph.training
-        self._found = price(graph, options, hints=True if hints else None)
+        schedule = graph.schedule
+        placed = on_the_system_here(options, schedule.ipus * schedule.replicas)
+        self._found = price(graph, placed, hints=True if hints else None)
 
     def _attempt(self, action: Callable[[], object]) -> None:
         try:
@@ -172,6 +175,19 @@ class Modelled:
 def chip_here() -> str:
     """The chip of the IPUs that programs find."""
     return arch.system(devices.active_partition().system).chip.name
+
+
+def on_the_system_here(options: Settings, ipus: int) -> Settings:
+    """Settings with the system whose IPUs the program runs on, so that links and host are its own.
+
+    Left open where that system can't be the one: the program is modelled on another chip, or takes
+    more IPUs in all than the system has (instances on other hosts, the IPU model)."""
+    if options.system is not None:
+        return options
+    here = arch.system(devices.active_partition().system)
+    if here.chip.name != options.chip or here.ipus < ipus:
+        return options
+    return replace(options, system=here.name)
 
 
 def is_large(most_bytes: int, ipus: int, chip: str) -> bool:

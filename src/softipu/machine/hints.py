@@ -248,7 +248,7 @@ def _faster(graph: Graph, settings: Settings) -> Iterator[_Change]:
                 available_memory_proportion=proportion,
             )  # fmt: skip
     if not settings.io_tiles and not settings.synthetic_data:
-        yield _setting("io_tiles", "32 tiles for I/O beside compute", io_tiles=32)
+        yield _setting("io_tiles", "32 tiles for I/O beside compute", io_tiles=32, overlapped=None)
     if schedule.recomputed_stages:
         yield _loops(
             "recompute", "keep activations instead of recomputing them",

@@ -39,7 +39,9 @@ class Work:
     recompute: Terms = field(default_factory=Terms)
     backward: Terms = field(default_factory=Terms)
     update: Terms = field(default_factory=Terms)
+    #: Host I/O that computing tiles wait for, and what goes through I/O tiles beside them.
     host: Cycles = field(default_factory=Cycles)
+    beside: Cycles = field(default_factory=Cycles)
     links: Cycles = field(default_factory=Cycles)
     #: Once a call, such as outputs that only travel at its end.
     call: Cycles = field(default_factory=Cycles)
@@ -254,28 +256,42 @@ def _host(
     placed = tuple(zip(graph.ops, where, strict=True))
     first = {name: ipu for op, ipu in reversed(placed) for name in op.inputs}
     home = {name: ipu for op, ipu in placed for name in op.outputs}
-    arriving = [0.0] * schedule.ipus
-    leaving = [0.0] * schedule.ipus
-    for name in graph.inputs:
-        arriving[first.get(name, 0)] += graph.tensors[name].bytes
-    for name in graph.outputs:
-        leaving[home.get(name, 0)] += graph.tensors[name].bytes
     prefetched = settings.prefetch_depth > 0
-    for ipu in range(schedule.ipus):
-        here = work[ipu]
-        into = links.host(arriving[ipu], machine, prefetched=prefetched)
-        out = links.host(leaving[ipu], machine, prefetched=True)
-        here.host += into
-        here.host_bytes += arriving[ipu]
-        if settings.outputs_every_micro_batch:
-            here.host += out
-            here.host_bytes += leaving[ipu]
-        else:
-            here.call += out
-        if into.total:
-            transfers.append(_step("inputs", "host_input", ipu, into, "forward"))
-        if out.total:
-            transfers.append(_step("outputs", "host_output", ipu, out, "forward"))
+    for beside in (False, True):
+        arriving = [0.0] * schedule.ipus
+        leaving = [0.0] * schedule.ipus
+        for name in graph.inputs:
+            if _goes_beside(name, settings) is beside:
+                arriving[first.get(name, 0)] += graph.tensors[name].bytes
+        for name in graph.outputs:
+            if _goes_beside(name, settings) is beside:
+                leaving[home.get(name, 0)] += graph.tensors[name].bytes
+        for ipu in range(schedule.ipus):
+            into = links.host(arriving[ipu], machine, prefetched=prefetched)
+            out = links.host(leaving[ipu], machine, prefetched=True)
+            _travel(work[ipu], into, arriving[ipu], beside)
+            if settings.outputs_every_micro_batch:
+                _travel(work[ipu], out, leaving[ipu], beside)
+            else:
+                work[ipu].call += out
+            if into.total:
+                transfers.append(_step("inputs", "host_input", ipu, into, "forward"))
+            if out.total:
+                transfers.append(_step("outputs", "host_output", ipu, out, "forward"))
+
+
+def _goes_beside(name: str, settings: Settings) -> bool:
+    """Whether an input or output goes through tiles that only do I/O."""
+    return settings.io_tiles > 0 and (settings.overlapped is None or name in settings.overlapped)
+
+
+def _travel(here: Work, cycles: Cycles, data: float, beside: bool) -> None:
+    """Add host I/O of each micro-batch."""
+    here.host_bytes += data
+    if beside:
+        here.beside += cycles
+    else:
+        here.host += cycles
 
 
 def _accumulate(

@@ -31,6 +31,8 @@ class Settings:
     prefetch_depth: int = 1
     #: Tiles that only do I/O, so that it runs beside compute; 0: no overlap.
     io_tiles: int = 0
+    #: Inputs and outputs that go through these tiles, by name; None: all of them.
+    overlapped: tuple[str, ...] | None = None
     #: Data are made on the device, so nothing travels.
     synthetic_data: bool = False
     #: Kept in streaming memory; what is off the chip comes when it is needed, and goes back.

@@ -19,17 +19,14 @@ class Timing:
     per_micro_batch: Cycles
 
 
-def _with_host(compute: Cycles, host: Cycles, overlapped: bool) -> Cycles:
-    """I/O tiles hide the host behind what the others do."""
-    if not overlapped:
-        return compute + host
-    left = max(0.0, host.total - compute.total)
-    return compute + Cycles(host=left)
+def _with_host(compute: Cycles, host: Cycles, beside: Cycles) -> Cycles:
+    """Others wait for `host`; I/O tiles hide what goes `beside` behind what the others do."""
+    return compute + host + Cycles(host=max(0.0, beside.total - compute.total))
 
 
-def _hidden(compute: Cycles, host: Cycles, overlapped: bool) -> Cycles:
+def _hidden(compute: Cycles, beside: Cycles) -> Cycles:
     """What of the host's time `_with_host` leaves out."""
-    return Cycles(host=min(host.total, compute.total)) if overlapped else Cycles()
+    return Cycles(host=min(beside.total, compute.total))
 
 
 def _slowest(all_cycles: list[Cycles]) -> Cycles:
@@ -45,9 +42,9 @@ def _sum(all_cycles: list[Cycles]) -> Cycles:
 
 def timing(program: Program) -> Timing:
     schedule, settings, machine = program.graph.schedule, program.settings, program.machine
-    overlapped = settings.io_tiles > 0
     compute = [work.compute(machine) for work in program.work]
     host = [work.host for work in program.work]
+    beside = [work.beside for work in program.work]
     stages = program.stages
     runs = schedule.accumulation
     repeats = schedule.device_iterations
@@ -56,8 +53,8 @@ def timing(program: Program) -> Timing:
         runs, repeats = runs * repeats, 1
     pipelined = settings.execution == "pipelined" and stages > 1
     if not pipelined or settings.pipeline_schedule == "sequential":
-        step = _with_host(_sum(compute), _sum(host), overlapped)
-        hidden = _hidden(_sum(compute), _sum(host), overlapped)
+        step = _with_host(_sum(compute), _sum(host), _sum(beside))
+        hidden = _hidden(_sum(compute), _sum(beside))
         fill = 0
     else:
         if settings.pipeline_schedule == "interleaved" and program.training:
@@ -68,8 +65,8 @@ def timing(program: Program) -> Timing:
         else:
             slowest = _slowest(compute)
         # The host and all IPUs of a replica wait for each other at every transfer.
-        step = _with_host(slowest, _slowest(host), overlapped)
-        hidden = _hidden(slowest, _slowest(host), overlapped)
+        step = _with_host(slowest, _slowest(host), _slowest(beside))
+        hidden = _hidden(slowest, _slowest(beside))
         fill = (2 if program.training else 1) * (stages - 1)
     body = step.times(runs + fill)
     updates = [work.update.cycles(machine) for work in program.work]

@@ -82,7 +82,21 @@ def _poptorch_options() -> list[str]:
     # Imported here: only whoever writes the pages needs PyTorch.
     from poptorch.options import OPTION_ROWS
 
-    return _program_options("poptorch.Options", [row.to_json() for row in OPTION_ROWS])
+    rows = _program_options("poptorch.Options", [row.to_json() for row in OPTION_ROWS])
+    return rows + _session_options()
+
+
+def _session_options() -> list[str]:
+    from poptorch._options_popart import MODELLED_ENTRIES, SESSION_OPTIONS, WHY_IGNORED
+
+    lines = ["", "## PopART session options of `poptorch.Options._Popart.set`", ""]
+    lines += ["| option | type | here |", "|---|---|---|"]
+    for row in sorted(SESSION_OPTIONS.values(), key=lambda row: row.name):
+        entries = ", ".join(f"`{entry}`" for entry in sorted(MODELLED_ENTRIES.get(row.name, ())))
+        rest = f"; of its entries {entries}, others: ignored, warned once" if entries else ""
+        why = f": {WHY_IGNORED[row.name]}" if row.name in WHY_IGNORED else ""
+        lines.append(f"| `{row.name}` | {row.kind} | {row.support}{rest}{why} |")
+    return lines
 
 
 def _ipu_config_options() -> list[str]:

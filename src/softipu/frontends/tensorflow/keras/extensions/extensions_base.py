@@ -142,7 +142,8 @@ class KerasExtensionBase(KerasExtension):
             if shards > ipus:
                 raise ValueError(
                     f"Current device has {ipus} IPUs attached, however the current model requires "
-                    f"a multiple of {needed} IPUs."
+                    f"a multiple of {needed} IPUs. Configure at least that many "
+                    "(IPUConfig.auto_select_ipus), or use fewer pipeline stages or shards."
                 )
             self._replication_factor = ipus // needed
         return self._replication_factor
