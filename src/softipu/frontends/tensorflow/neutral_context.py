@@ -84,8 +84,7 @@ class Translation:
     def _stage(self, inputs: Sequence[str]) -> int:
         op_name = self._unit.last.op_name
         if self.phase is Phase.UPDATE:
-            large = [name for name in inputs if self.build.tensors[name].elements > 1]
-            return next((self._stages[name] for name in large if name in self._stages), 0)
+            return 0  # updates are placed when the graph is finished
         named = self.stage_of(forward_name(op_name) if is_gradient(op_name) else op_name)
         if named is not None:
             return named
@@ -171,6 +170,8 @@ class Translation:
             else f"hlo.{instruction.opcode}",
             **attributes,
         )  # fmt: skip
+        if self.phase is Phase.UPDATE:
+            return made
         lasting = (Role.WEIGHT, Role.STATE, Role.CONSTANT)
         for name in given:
             if self.build.tensors[name].role in lasting:
