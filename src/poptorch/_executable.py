@@ -160,7 +160,7 @@ class Executable:
             self.times.end - self.times.start,
             sum(t.numel() * t.element_size() for t in inputs),
             sum(t.numel() * t.element_size() for t in outputs),
-            0 if self.modelled is None else self.modelled.known_cycles,
+            0 if self.modelled is None else self.modelled.call.cycles(),
         )
         return result, anchors
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.python.ipu.ops import pipelining_ops
+
+from softipu.frontends.tensorflow import pipeline_options
 
 
 def dense(units: int, **options) -> keras.layers.Layer:
@@ -221,3 +225,22 @@ def test_convolutions_of_halves_add_up_in_single_precision(ipus):
         inner = [op for op in graph.get_operations() if op.type == "Conv2D"]
     assert result.dtype == tf.float16
     assert [op.outputs[0].dtype for op in inner] == [tf.float32]
+
+
+def test_options_of_a_pipeline_that_do_nothing_are_warned_about_once(ipus, caplog, monkeypatch):
+    monkeypatch.setattr(pipeline_options, "_said", set())
+    with ipus(2).scope(), caplog.at_level(logging.WARNING, logger="tensorflow"):
+        model = pipeline()
+        model.set_pipelining_options(4, replicated_weight_sharding=False, offload_weights=True)
+        assert not caplog.records
+        for _ in range(2):
+            model.set_pipelining_options(4, replicated_weight_sharding=True)
+    (told,) = caplog.records
+    assert "set_pipelining_options: replicated_weight_sharding has no effect" in told.getMessage()
+
+
+def test_the_table_of_pipeline_options_names_arguments_that_exist():
+    arguments = set(inspect.signature(pipelining_ops.pipeline).parameters)
+    assert set(pipeline_options.PIPELINE_OPTIONS) <= arguments
+    offload = {name for name in arguments if name.startswith(("offload_", "replicated_"))}
+    assert offload <= set(pipeline_options.PIPELINE_OPTIONS)

@@ -135,6 +135,10 @@ def test_pipeline_stages_accumulation_and_replicas_become_the_schedule(ipus):
     assert backward["convolution_weight_gradient"] == 0
     assert backward["softmax_gradient"] == backward["matmul"] == 1
     assert len(estimate(graph, settings).memory) == 2
+    makers = {output: op for op in graph.ops for output in op.outputs}
+    updates = {graph.tensors[old].shape: makers[new].stage for new, old in graph.updates}
+    assert updates[(3, 3, 3, 8)] == 0  # the convolution's weights and what Adam keeps for them
+    assert updates[(8, 10)] == 1
 
 
 def test_options_of_the_configuration_become_settings(ipus):

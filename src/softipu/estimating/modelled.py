@@ -28,6 +28,24 @@ _LARGE = 0.25
 _HINTS = 3
 
 
+class Call:
+    """Modelled cycles of a program's calls, as far as known; holds nothing of the program."""
+
+    def __init__(self) -> None:
+        self._cycles = 0.0
+        self._iterations = 1
+
+    def note(self, found: Estimate) -> None:
+        self._cycles = found.cycles.total
+        self._iterations = max(1, int(found.schedule.get("device_iterations", 1)))
+
+    def cycles(self, iterations: int | None = None) -> int:
+        """Of a call, or of one with so many iterations, where calls differ in length; 0 while
+        nobody has asked for an estimate: none is made for this."""
+        share = 1.0 if iterations is None else iterations / self._iterations
+        return round(self._cycles * share)
+
+
 class Modelled:
     """The estimate of one program, made once."""
 
@@ -55,16 +73,12 @@ class Modelled:
         self._problem: SoftIPUError | None = None
         self._training = False
         self._told = False
+        self.call = Call()
 
     @property
     def known(self) -> bool:
         """Whether somebody has asked already."""
         return self._found is not None or self._problem is not None
-
-    @property
-    def known_cycles(self) -> int:
-        """Cycles of a call; 0 while nobody has asked for an estimate: none is made for this."""
-        return 0 if self._found is None else round(self._found.cycles.total)
 
     def estimate(self, hints: bool = False) -> Estimate:
         """The estimate; what went wrong with it is raised to whoever asks. `hints`: changes have
@@ -84,6 +98,7 @@ class Modelled:
         schedule = graph.schedule
         placed = on_the_system_here(options, schedule.ipus * schedule.replicas)
         self._found = price(graph, placed, hints=True if hints else None)
+        self.call.note(self._found)
 
     def _attempt(self, action: Callable[[], object]) -> None:
         try:
@@ -110,6 +125,13 @@ class Modelled:
             with self._lock:
                 self._attempt(self._prepare)
             threading.Thread(target=self._warn, name=THREAD).start()
+
+    def settle(self) -> None:
+        """Make the estimate now; what is wrong with it is told once, and no run ends with it."""
+        try:
+            self.estimate()
+        except SoftIPUError as problem:
+            self._tell_problem(problem)
 
     def report(
         self,

@@ -72,7 +72,7 @@ def options_page() -> str:
             lines += ["| option | default | meaning |", "|---|---|---|"]
             lines += list(_option_rows(parser))
     parts = (
-        lines, _poptorch_options(), _ipu_config_options(), _poplar_flags(),
+        lines, _poptorch_options(), _ipu_config_options(), _poplar_flags(), _pipeline_options(),
         _ipu_strategy_options(), _ipu_inference_options(),
     )  # fmt: skip
     return "\n".join(line for part in parts for line in part) + "\n"
@@ -113,6 +113,17 @@ def _poplar_flags() -> list[str]:
     for flag in FLAGS.values():
         default = f"`{flag.default}`" if flag.default else ""
         lines.append(f"| `--{flag.name}` | {default} | {flag.meaning} | {flag.support} |")
+    return lines
+
+
+def _pipeline_options() -> list[str]:
+    from ..frontends.tensorflow.pipeline_options import PIPELINE_OPTIONS
+
+    lines = ["", "## Pipelines in TensorFlow", ""]
+    lines += ["`pipelining_ops.pipeline` and, in Keras, `set_pipelining_options` take these, which"]
+    lines += ["change no result.", "", "| option | meaning | here |", "|---|---|---|"]
+    for row in PIPELINE_OPTIONS.values():
+        lines.append(f"| `{row.name}` | {row.meaning} | {row.support} |")
     return lines
 
 

@@ -84,7 +84,7 @@ class IpuBackend:
         inputs = feeds.declared(program, names, fetches, how)
         lowered = lowering.lower(program, fetches, how, options, self._scope)
         executable = Executable(lowered, how, inputs, fetches, self._scope, options, program)
-        modelled.ask_about_compiled(executable)
+        executable.modelled = modelled.ask_about_compiled(executable).call
         self.detach()
         self.attached(executable).describe(memory_bytes=executable.weight_bytes)
         _report_progress(options)

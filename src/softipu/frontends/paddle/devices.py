@@ -50,11 +50,13 @@ class Attachment:
         if self._lease is not None and self._lease.held:
             self._lease.describe(executable=what, memory_bytes=memory_bytes)
 
-    def account(self, seconds: float, bytes_in: int = 0, bytes_out: int = 0) -> None:
-        """Counts a run in the telemetry."""
+    def account(
+        self, seconds: float, bytes_in: int = 0, bytes_out: int = 0, cycles: int = 0
+    ) -> None:
+        """Counts a run in the telemetry; `cycles` are modelled."""
         lease = self._lease
         if lease is not None:
-            lease.telemetry.account(seconds, bytes_in, bytes_out)
+            lease.telemetry.account(seconds, bytes_in, bytes_out, cycles)
 
     def release(self) -> None:
         """Give the IPUs back; doing it twice is allowed."""

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
@@ -20,6 +20,9 @@ from . import feeds as feeding
 from .lowering import Lowered
 from .plan import Plan
 from .strategy import IpuStrategy
+
+if TYPE_CHECKING:
+    from softipu.estimating.modelled import Call
 
 #: IPUs have no 64-bit numbers.
 _NARROWED = {np.dtype("int64"): np.dtype("int32"), np.dtype("float64"): np.dtype("float32")}
@@ -45,6 +48,8 @@ class Executable:
         self.scope = scope
         self.options = options
         self.source = source
+        #: Modelled cycles of a run, once the machine model was asked.
+        self.modelled: Call | None = None
         self._executor = paddle.static.Executor(paddle.CPUPlace())
         self._engine: engine.InferenceEngine | None = None
         looks_at_numbers = options["enable_floating_point_checks"]  # only the executor can
@@ -92,8 +97,14 @@ class Executable:
             time.perf_counter() - begun,
             sum(array.nbytes for batch in batches for array in batch.values()),
             sum(array.nbytes for array in outputs),
+            # A training program that only evaluates does less than was estimated.
+            0 if self.modelled is None or self._evaluates else self.modelled.cycles(),
         )
         return outputs
+
+    @property
+    def _evaluates(self) -> bool:
+        return self.plan.training and bool(self.options["runtime_options.enable_eval"])
 
     def _wanted(self, fetch_list: Any) -> list[str]:
         names = names_of(fetch_list) if fetch_list is not None else self.fetches
@@ -108,7 +119,7 @@ class Executable:
     def _steps(self, batches: list[dict[str, Any]], names: list[str]) -> list[list[Any]]:
         lowered, plan = self.lowered, self.plan
         self._set_learning_rate()
-        evaluates = plan.training and self.options["runtime_options.enable_eval"]
+        evaluates = self._evaluates
         program = lowered.evaluation if evaluates else lowered.micro_batch
         results = []
         try:

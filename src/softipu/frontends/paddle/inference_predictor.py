@@ -246,7 +246,7 @@ def _new_session(
         raise InferenceUnsupported(
             "The model was given to set_model_buffer as text.", remedy="Give it as bytes."
         )
-    modelled.ask_about_model(model, options)
+    call = modelled.ask_about_model(model, options).call
     attachment = devices.attach(options.ipus, what=model.name)
     attachment.describe(memory_bytes=model.weight_bytes // options["ipu_device_num"])
     engine = _engine_config(core, config, is_json=files is not None and files.is_json)
@@ -256,7 +256,7 @@ def _new_session(
         if options["ipu_enable_fp16"]:
             _use_rounded_weights(engine, files, buffers, Path(folder))
         construct(engine)
-    return Session(native_tensor, options, model, attachment)
+    return Session(native_tensor, options, model, attachment, call)
 
 
 def _refuse_other_devices(config: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from softipu.errors import InferenceInput, InferenceUnsupported
 from .devices import Attachment
 from .inference_model import Feed, Model
 from .inference_options import IpuOptions
+
+if TYPE_CHECKING:
+    from softipu.estimating.modelled import Call
 
 Array = np.ndarray[Any, Any]
 
@@ -88,12 +91,15 @@ class Session:
         options: IpuOptions,
         model: Model,
         attachment: Attachment,
+        modelled: Call,
         gate: Gate | None = None,
     ) -> None:
         self.native = native
         self.options = options
         self.model = model
         self.attachment = attachment
+        #: Modelled cycles of a run, once they are known.
+        self.modelled = modelled
         self.gate = gate or Gate()
         self.half = bool(options["ipu_enable_fp16"])
         self.leading = options.leading_shape
@@ -108,7 +114,9 @@ class Session:
 
     def twin(self) -> Session:
         """For a clone of the predictor: the same IPUs, inputs and outputs of its own."""
-        return Session(self.native, self.options, self.model, self.attachment, self.gate)
+        return Session(
+            self.native, self.options, self.model, self.attachment, self.modelled, self.gate
+        )
 
     # --- inputs ---
 
@@ -189,7 +197,9 @@ class Session:
             seconds = perf_counter() - start
         if self.bytes_out < 0:
             self.bytes_out = self._output_bytes(engine)
-        self.attachment.account(seconds, sum(self.fed.values()), self.bytes_out)
+        self.attachment.account(
+            seconds, sum(self.fed.values()), self.bytes_out, self.modelled.cycles()
+        )
         return done
 
     def _run_staged(self, engine: Any) -> bool:
@@ -237,7 +247,7 @@ class Session:
             seconds = perf_counter() - start
         sizes = [sum(tensor.size * tensor.element_size() for tensor in side)
                  for side in (inputs, outputs)]  # fmt: skip
-        self.attachment.account(seconds, *map(int, sizes))
+        self.attachment.account(seconds, *map(int, sizes), self.modelled.cycles())
         return outputs
 
     def _output_bytes(self, engine: Any) -> int:

@@ -92,8 +92,8 @@ FLAGS = {
         Flag("on_demand_device_timeout", _number, 3_600_000,
              "How long to wait for busy IPUs, in milliseconds.", HONOURED),
         Flag("log_cycle_count", _number, -1,
-             "The tile whose cycles are logged; negative: none.",
-             "ignored: cycles are not counted"),
+             "The tile whose cycles are logged after each execution; negative: none. They are "
+             "modelled, and the same for every tile.", HONOURED),
         Flag("while_loop_brute_force_max_trip_count", _number, 128,
              "Up to how many iterations the length of a loop is found by trying.", _NO_COMPILER),
         Flag("max_compilation_threads", _number, -1,

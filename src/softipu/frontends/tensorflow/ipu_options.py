@@ -19,7 +19,10 @@ _MODELLED_OPTIONS = (
 _NO_COMPILER = "ignored: no Poplar program is compiled"
 _NO_MEMORY_LIMIT = "ignored: memory on tiles is not managed"
 _NO_TILES = "ignored: work is not placed on tiles"
-_TRAP = "honoured: results (and in Keras weights) are looked at after each execution"
+_TRAP = (
+    "honoured: what goes to outfeeds is looked at on its way, results (and in Keras weights) after "
+    "each execution"
+)
 _NO_EXCHANGE = "ignored: nothing is exchanged between chips"
 
 

@@ -18,7 +18,7 @@ from softipu.estimating.modelled import Modelled, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
 
-from . import system
+from . import cycles, system
 
 _logger = logging.getLogger("tensorflow")
 
@@ -64,6 +64,8 @@ def ask(
 
     found = Modelled(name, describe, large=large, log=_logger, raised=_raised, prepare=prepare)
     found.check()
+    if cycles.asked():
+        found.settle()
     written = found.report({} if config is None else config.compilation_poplar_options, kind=kind)
     if written is not None:
         _logger.info("Report written to %s", written)

@@ -27,6 +27,15 @@ _unsettled: weakref.WeakKeyDictionary[Any, list[Callable[[], None]]] = weakref.W
 #: Graph -> ordinals of the devices on which it has parts.
 _devices: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
+#: Graph -> programs in it: what to call once one has run, and the operations with its results.
+_programs: weakref.WeakKeyDictionary[Any, list[tuple[set[str], Callable[[], None]]]] = (
+    weakref.WeakKeyDictionary()
+)
+#: Graph -> by what is fetched: what to call after a run.
+_runs: weakref.WeakKeyDictionary[Any, dict[Any, list[Callable[[], None]]]] = (
+    weakref.WeakKeyDictionary()
+)
+
 #: Graph -> its version, and how many operations it had, when they were last looked at.
 _seen_versions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _seen_operations: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -45,6 +54,11 @@ _KINDS: dict[str, type[errors_impl.OpError]] = {
 }
 
 
+def add_kind(kind: type[errors_impl.OpError]) -> None:
+    """Graphs may `require` with this kind of error too."""
+    _KINDS[kind.__name__] = kind
+
+
 def settle_later(graph: Any, settle: Callable[[], None]) -> None:
     """`settle` runs before a session first sees `graph` and may add to it."""
     _unsettled.setdefault(graph, []).append(settle)
@@ -53,6 +67,12 @@ def settle_later(graph: Any, settle: Callable[[], None]) -> None:
 def runs_on(graph: Any, ordinal: int) -> None:
     """Sessions of `graph` use /device:IPU:ordinal."""
     _devices.setdefault(graph, set()).add(ordinal)
+
+
+def when_run(graph: Any, results: Collection[Any], tell: Callable[[], None]) -> None:
+    """Calls `tell` after each run that needs one of a program's results."""
+    _programs.setdefault(graph, []).append(({result.op.name for result in results}, tell))
+    _runs.pop(graph, None)
 
 
 @contextlib.contextmanager
@@ -108,6 +128,7 @@ def install() -> None:
     # Decided now: it would be off for good if a graph of TensorFlow 1 came before eager code.
     context.context().soft_device_placement = True
     base._do_call = _with_translated_errors(base._do_call)
+    base._do_run = _with_counted_programs(base._do_run)
 
 
 def _with_soft_placement(init: Callable[..., None]) -> Callable[..., None]:
@@ -170,3 +191,38 @@ def _with_translated_errors(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(self, fn, *args)
 
     return method
+
+
+def _with_counted_programs(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def method(self: Any, handle: Any, targets: Any, fetches: Any, *args: Any) -> Any:
+        results = run(self, handle, targets, fetches, *args)
+        if self.graph in _programs:
+            for tell in _programs_behind(self.graph, targets, fetches):
+                tell()
+        return results
+
+    return method
+
+
+def _programs_behind(graph: Any, targets: Any, fetches: Any) -> list[Callable[[], None]]:
+    wanted = {*(op.name for op in targets), *(tensor.op.name for tensor in fetches)}
+    known = _runs.setdefault(graph, {})
+    key = graph.version, frozenset(wanted)
+    if key not in known:
+        needed = _ancestors(graph, wanted)
+        known[key] = [tell for results, tell in _programs[graph] if results & needed]
+    return known[key]
+
+
+def _ancestors(graph: Any, names: set[str]) -> set[str]:
+    """The operations of those names, and all that they need."""
+    found = set(names)
+    waiting = [graph.get_operation_by_name(name) for name in names]
+    while waiting:
+        operation = waiting.pop()
+        before = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+        fresh = {each.name: each for each in before if each.name not in found}
+        found.update(fresh)
+        waiting.extend(fresh.values())
+    return found

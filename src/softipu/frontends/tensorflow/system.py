@@ -107,9 +107,9 @@ class Device:
         if self._lease is not None and self._lease.held:
             self._lease.describe(executable=executable, memory_bytes=memory_bytes)
 
-    def account(self, seconds: float, bytes_in: int, bytes_out: int) -> None:
+    def account(self, seconds: float, bytes_in: int, bytes_out: int, cycles: int) -> None:
         if self._lease is not None:
-            self._lease.telemetry.account(seconds, bytes_in, bytes_out)
+            self._lease.telemetry.account(seconds, bytes_in, bytes_out, cycles)
 
 
 class _State:
@@ -331,11 +331,13 @@ def describe(
         device.describe(executable, memory_bytes)
 
 
-def account(seconds: float, bytes_in: int = 0, bytes_out: int = 0, ordinal: int = 0) -> None:
-    """Counts a call in the telemetry that gc-monitor shows."""
+def account(
+    seconds: float, bytes_in: int = 0, bytes_out: int = 0, ordinal: int = 0, cycles: int = 0
+) -> None:
+    """Counts a call in the telemetry that gc-monitor shows; `cycles` are modelled."""
     device = _state.devices.get(ordinal)
     if device is not None:
-        device.account(seconds, bytes_in, bytes_out)
+        device.account(seconds, bytes_in, bytes_out, cycles)
 
 
 atexit.register(reset)

@@ -16,7 +16,9 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import func_graph
 
+from softipu.estimating.modelled import Call
 from softipu.frontends.tensorflow import (
+    cycles,
     descriptions,
     float_trap,
     modelled,
@@ -161,10 +163,19 @@ class _Runs:
             alone = system.instance()[1] == 1
             with observed_shards(ordinal), contextlib.nullcontext() if alone else replicas.trace(1):
                 function = self._function(1)
-                self._ask(args, kwargs, lambda: function.get_concrete_function(*args, **kwargs), 1)
-                return function(*args, **kwargs)
+                call = self._ask(
+                    args, kwargs, lambda: function.get_concrete_function(*args, **kwargs), 1
+                )
+                results = function(*args, **kwargs)
+            cycles.count(call, ordinal)
+            return results
         count, traced = self._traced(args, kwargs, ordinal)
-        self._ask(args, kwargs, lambda: traced, count)
+        call = self._ask(args, kwargs, lambda: traced, count)
+        results = self._run(args, kwargs, count, traced)
+        cycles.count(call, ordinal)
+        return results
+
+    def _run(self, args: Any, kwargs: Any, count: int, traced: Any) -> Any:
         function = self._function(count)
         if count == 1:
             return function(*args, **kwargs)
@@ -182,21 +193,24 @@ class _Runs:
         self._ask(args, kwargs, lambda: traced, count)
         return tf.nest.map_structure(zeros_like, traced.structured_outputs)
 
-    def _ask(self, args: Any, kwargs: Any, traced: Callable[[], Any], count: int) -> None:
+    def _ask(self, args: Any, kwargs: Any, traced: Callable[[], Any], count: int) -> Call | None:
         """Warn about, or refuse, what has no room on the real IPU; once for each kind of call."""
         if descriptions.current() is not None:
-            return
+            return None
         function = self._python_function()
         owner, instance = _identity(function)
-        asked = _asked.setdefault(owner, set())
+        asked = _asked.setdefault(owner, {})
         key = (instance, count, *(_kind(value) for value in tf.nest.flatten((args, kwargs))))
         if key not in asked:
-            modelled.ask_about_function(function, args, kwargs, traced(), count, self._shards)
-            asked.add(key)
+            found = modelled.ask_about_function(
+                function, args, kwargs, traced(), count, self._shards
+            )
+            asked[key] = found.call
+        return asked[key]
 
     def _function(self, count: int) -> Any:
         """The function for `count` replicas; XLA compiles no queues, so it is without XLA."""
-        key = count, system.instance()
+        key = count, system.instance(), float_trap.asked()
         if key not in self._functions:
             original = self._python_function()
             assert original is not None  # it is being called
@@ -220,5 +234,5 @@ class _Runs:
 
 
 _runs: weakref.WeakKeyDictionary[Any, _Runs] = weakref.WeakKeyDictionary()
-#: By Python function: the kinds of calls that the machine model was asked about.
-_asked: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+#: By Python function: the kinds of calls that the machine model was asked about, and their cycles.
+_asked: weakref.WeakKeyDictionary[Any, dict[Any, Call]] = weakref.WeakKeyDictionary()

@@ -14,7 +14,14 @@ from tensorflow.python.framework import ops as framework_ops
 from tensorflow.python.ops import variable_scope
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 
-from softipu.frontends.tensorflow import float_trap, modelled, replicas, sessions, system
+from softipu.frontends.tensorflow import (
+    cycles,
+    float_trap,
+    modelled,
+    replicas,
+    sessions,
+    system,
+)
 
 from . import _run
 from ._variables import MadeVariables
@@ -139,6 +146,7 @@ class _Compiled:
         tracing, shards = replicas.trace(self._likely_replicas), _run.observed_shards()
         with tracing as self._tracing, shards as self._seen:
             self._body.reads.clear()
+            self._trap = float_trap.asked()
             self._traced = _run.traced_function(
                 "softipu_compiled", self._placed_body, self._inputs, self._read_first
             )
@@ -161,9 +169,13 @@ class _Compiled:
                 if op is not read and op.type != "ReadVariableOp":
                     op._add_control_input(read)
 
+    def _suits(self, count: int) -> bool:
+        """Whether what was traced is right for so many replicas, as they are configured now."""
+        return self._tracing.suits(count) and self._trap == float_trap.asked()
+
     def _adapt(self, count: int) -> None:
         """Makes `_values` those of a program with `count` replicas."""
-        if not self._tracing.suits(count):
+        if not self._suits(count):
             with self._variables.handed_out():
                 self._trace()
         if self._count != count:
@@ -179,13 +191,15 @@ class _Compiled:
 
     def _settle(self) -> None:
         count = _run.replica_count(self._shards, self._ordinal())
-        if count != self._count or not self._tracing.suits(count):
+        if count != self._count or not self._suits(count):
             with self._graph.as_default(), tf.device(self._device):
                 self._adapt(count)
         self._seen.settled(count)
-        modelled.ask_about_computation(
+        found = modelled.ask_about_computation(
             self._body, self._inputs, self._described, self._traced, count, self._shards
         )
+        call, ordinal = found.call, self._ordinal()
+        sessions.when_run(self._graph, self.outputs, lambda: cycles.count(call, ordinal))
         with self._graph.as_default():
             values = self._values_to_return()
         for output, value in zip(self.outputs, values, strict=True):
@@ -204,11 +218,7 @@ class _Compiled:
 
 def _trapped(values: list[tf.Tensor]) -> list[tf.Tensor]:
     """The values, or the error of hardware that was told to stop at what is no finite number."""
-    numbers = [value for value in values if value.dtype.is_floating]
-    fine = [float_trap.is_fine(value) for value in numbers] or [True]
-    told = float_trap.message("a result is not a finite number")
-    checks = sessions.require(tf.reduce_all(fine), tf.errors.InternalError, told)
-    with tf.control_dependencies(checks):
+    with tf.control_dependencies(float_trap.checks(values, "a result")):
         return [tf.identity(value) for value in values]
 
 

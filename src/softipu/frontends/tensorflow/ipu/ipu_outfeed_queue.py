@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from softipu.frontends.tensorflow import descriptions, flags, replicas, sessions
+from softipu.frontends.tensorflow import descriptions, flags, float_trap, replicas, sessions
 
 from . import _feeds
 from ._stores import AllElements, LastElement
@@ -69,6 +69,7 @@ class IPUOutfeedQueue(Iterable[Any]):
         self._structure = tf.nest.pack_sequence_as(tensors, [t.dtype for t in flat])
         self._store = self._store_for(flat)
         checks = _feeds.check_sizes([t.shape for t in flat], "an input tensor to an outfeed queue")
+        checks += float_trap.checks(flat, "what is sent to an outfeed")
         with tf.device(f"/device:IPU:{self._device_ordinal}"), tf.control_dependencies(checks):
             operation = tf.group(*flat) if flags.synthetic("outfeed") else self._store.put(flat)
         self._enqueuing_thread = threading.get_ident()

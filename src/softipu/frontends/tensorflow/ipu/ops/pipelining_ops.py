@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from softipu.frontends.tensorflow import descriptions, sessions, system
+from softipu.frontends.tensorflow.pipeline_options import warn_of_ignored
 
 from .. import _run, ipu_infeed_queue, ipu_outfeed_queue
 from ..gradient_accumulation import GradientAccumulationReductionMethod
@@ -77,13 +78,17 @@ def pipeline(
     the outfeed, for each micro-batch or, with `accumulate_outfeed`, as their sum. Options about
     schedule, recomputation, devices and memory are checked, and change no result.
     """
-    if replicated_weight_sharding:
-        tf.compat.v1.logging.log_first_n(
-            tf.compat.v1.logging.WARN,
-            "pipeline: replicated_weight_sharding has no effect on a software IPU: replicas hold"
-            " their weights whole.",
-            1,
-        )
+    warn_of_ignored(
+        "pipeline",
+        {
+            "replicated_weight_sharding": replicated_weight_sharding,
+            "forward_propagation_stages_poplar_options": forward_propagation_stages_poplar_options,
+            "backward_propagation_stages_poplar_options": (
+                backward_propagation_stages_poplar_options
+            ),
+            "weight_update_poplar_options": weight_update_poplar_options,
+        },
+    )
     training = optimizer_function is not None
     checks.check_count(gradient_accumulation_count)
     if training:

@@ -13,6 +13,8 @@ from tf_keras.src.engine import training
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers.legacy import optimizer_v2
 
+from softipu.frontends.tensorflow.pipeline_options import warn_of_ignored
+
 
 def positive(value: Any) -> None:
     if not isinstance(value, int) or value < 1:
@@ -76,6 +78,7 @@ def pipelining_arguments(arguments: Any) -> None:
     _refuse(arguments, foreign, where, "This argument is not compatible with Keras.")
     _refuse_normalising(arguments, "set_pipelining_options")
     _known(arguments, pipelining_ops.pipeline, "set_pipelining_options")
+    warn_of_ignored("set_pipelining_options", arguments)
 
 
 def _known(arguments: Mapping[str, Any], function: Callable[..., Any], setter: str) -> None:

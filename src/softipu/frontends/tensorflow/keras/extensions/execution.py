@@ -13,7 +13,9 @@ from typing import Any, cast
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
+from softipu.estimating.modelled import Call
 from softipu.frontends.tensorflow import (
+    cycles,
     descriptions,
     float_trap,
     modelled,
@@ -44,6 +46,9 @@ class Execution:
         self._step_traced: Any = None
         self._step_outputs: Any = None
         self._bytes_per_step = (0, 0)  # from and to the host
+        self._modelled: Call | None = None
+        #: At which numbers the built function stops.
+        self._trap = float_trap.asked()
         #: How the steps run, where there is a choice.
         self.choice: Choice | None = None
 
@@ -69,7 +74,9 @@ class Execution:
 
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution; results by the model's reduction over replicas."""
-        if self._built is None or self._built[0] != iterator.element_spec:
+        trap = float_trap.asked()
+        if self._built is None or self._built[0] != iterator.element_spec or self._trap != trap:
+            self._trap = trap
             self._built = (iterator.element_spec, self._build(iterator))
             self._ask_the_model()
         if system.pre_compiling():
@@ -78,8 +85,12 @@ class Execution:
         moved = steps * self._replicas
         bytes_in, bytes_out = self._bytes_per_step
         ordinal = self._model.distribute_strategy._device_ordinal
-        with sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out):
+        with (
+            sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out),
+            sessions.translated_errors(),
+        ):
             results = self._built[1](iterator, steps)
+        cycles.count(self._modelled, ordinal, max(1, steps // self._micro_steps))
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
         return results
@@ -87,7 +98,8 @@ class Execution:
     def _ask_the_model(self) -> None:
         """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
         try:
-            modelled.ask_about_keras(self._model, self, self._step_traced)
+            found = modelled.ask_about_keras(self._model, self, self._step_traced)
+            self._modelled = found.call
         except BaseException:
             self._built = None
             raise
