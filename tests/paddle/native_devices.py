@@ -73,6 +73,22 @@ def test_runs_are_counted() -> None:
     assert status.counters.host_bytes_out == 4
 
 
+def test_modelled_cycles_are_counted_once_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cycles(program: Any, compiled: Any, runs: int) -> int:
+        for _ in range(runs):
+            program.run(compiled, data(4))
+        attachment = IpuBackend.get_instance().attached(compiled._softipu_executable)
+        attachment._lease.telemetry.flush()
+        return next(s for s in devices.status() if s.ipu.id == 0).counters.cycles
+
+    program = built(linear(4))
+    assert cycles(program, program.compile(is_training=False), 1) == 0
+    monkeypatch.setenv("SOFTIPU_STRICT", "1")  # asks for an estimate
+    compiled = program.compile(is_training=False)
+    once = compiled._softipu_executable.modelled.cycles()
+    assert cycles(program, compiled, 3) == 3 * once > 0
+
+
 def test_ipus_that_others_hold_are_an_error() -> None:
     program = built(linear(4))
     with devices.attach(ipus=16), pytest.raises(SoftIPUError, match="SIPU-1203"):

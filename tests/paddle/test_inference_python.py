@@ -336,6 +336,19 @@ def test_options_without_effect_say_so_once(model):
         inference.create_predictor(config)
 
 
+def test_modelled_cycles_of_a_predictor_are_counted(model, images, monkeypatch):
+    monkeypatch.setenv("SOFTIPU_STRICT", "1")  # asks for an estimate
+    config = plain_config(*model)
+    config.enable_ipu(1, 4)
+    predictor = inference.create_predictor(config)
+    for _ in range(3):
+        infer(predictor, images)
+    session = predictor._session
+    session.attachment._lease.telemetry.flush()
+    (counters,) = [status.counters for status in devices.status() if status.record is not None]
+    assert counters.cycles == 3 * session.modelled.cycles() > 0
+
+
 def test_monitors_see_the_model_and_its_work(model, images):
     config = plain_config(*model)
     config.enable_ipu(1, 4)

@@ -75,6 +75,15 @@ class PoplarFilesUnsupported(SoftIPUError):
     )
 
 
+class AddonNotThere(SoftIPUError, ImportError):
+    code = 3012
+    cause = (
+        "Of Graphcore's ipu_tensorflow_addons, softipu has the Keras layers and optimisers; this "
+        "part works on Poplar's programs or profiles, or is rarely used."
+    )
+    remedy = "Use the parts of tf.keras and tensorflow.python.ipu of which it is made."
+
+
 class FloatingPointTrap(SoftIPUError, ArithmeticError):
     code = 3020
     cause = "IPUConfig.floating_point_behaviour asks to stop at NaN, overflow or division by 0."

@@ -16,7 +16,8 @@ VARIABLE = "TF_USE_LEGACY_KERAS"
 #: The spellings under which programs import us.
 _MENTION = re.compile(
     r"tensorflow\.python\.ipu|tensorflow\.python\s+import\s[^\n]*\bipu\b|keras\.ipu|"
-    r"keras\s+import\s[^\n]*\bipu\b|import_module\(.tensorflow\.python\.ipu"
+    r"keras\s+import\s[^\n]*\bipu\b|import_module\(.tensorflow\.python\.ipu|"
+    r"ipu_tensorflow_addons"
 )
 _LARGEST_PROGRAM = 4_000_000
 _asked: list[bool] = []

@@ -1,0 +1,1 @@
+"""Empty, as in Graphcore's addons."""
