@@ -343,7 +343,7 @@ def test_modelled_cycles_of_a_predictor_are_counted(model, images, monkeypatch):
     predictor = inference.create_predictor(config)
     for _ in range(3):
         infer(predictor, images)
-    session = predictor._session
+    session = predictor.session
     session.attachment._lease.telemetry.flush()
     (counters,) = [status.counters for status in devices.status() if status.record is not None]
     assert counters.cycles == 3 * session.modelled.cycles() > 0

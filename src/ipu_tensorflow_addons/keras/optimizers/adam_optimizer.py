@@ -18,7 +18,10 @@ class AdamIpuOptimizer(keras.optimizers.Adam, IpuOptimizerBase):
         epsilon: float = 1e-7, amsgrad: bool = False, name: str = "Adam", m_dtype: Any = None,
         v_dtype: Any = None, vhat_dtype: Any = None, debiasing: bool = True, **kwargs: Any,
     ) -> None:  # fmt: skip
-        super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, name, **kwargs)
+        super().__init__(
+            learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon,
+            amsgrad=amsgrad, name=name, **kwargs,
+        )  # fmt: skip
         self.m_dtype = m_dtype
         self.v_dtype = v_dtype
         self.vhat_dtype = vhat_dtype

@@ -17,7 +17,9 @@ class SGDIpuOptimizer(keras.optimizers.SGD, IpuOptimizerBase):
         self, learning_rate: Any = 0.01, momentum: float = 0.0, nesterov: bool = False,
         name: str = "SGD", momentum_accum_dtype: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        super().__init__(learning_rate, momentum, nesterov, name, **kwargs)
+        super().__init__(
+            learning_rate=learning_rate, momentum=momentum, nesterov=nesterov, name=name, **kwargs
+        )
         self.momentum_accum_dtype = momentum_accum_dtype
 
     def get_slot_dtype(self, var: Any, slot_name: str) -> Any:

@@ -245,9 +245,11 @@ class Session:
             start = perf_counter()
             outputs: list[Any] = engine.run(list(inputs))
             seconds = perf_counter() - start
-        sizes = [sum(tensor.size * tensor.element_size() for tensor in side)
-                 for side in (inputs, outputs)]  # fmt: skip
-        self.attachment.account(seconds, *map(int, sizes), self.modelled.cycles())
+        bytes_in, bytes_out = (
+            int(sum(tensor.size * tensor.element_size() for tensor in side))
+            for side in (inputs, outputs)
+        )
+        self.attachment.account(seconds, bytes_in, bytes_out, self.modelled.cycles())
         return outputs
 
     def _output_bytes(self, engine: Any) -> int:
