@@ -70,7 +70,7 @@ def main() -> int:
         done = subprocess.run([*command, *tests], env=_environment(Path(folder) / "finding"))
         findings = sorted(Path(folder).glob("finding*"))
         for finding in findings:
-            print(finding.read_text(errors="replace")[:6000])
+            print(finding.read_text(errors="replace")[:3000])
     print(f"{len(findings)} findings; pytest's exit code {done.returncode}")
     return 1 if findings or done.returncode else 0
 
