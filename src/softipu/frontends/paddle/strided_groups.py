@@ -91,13 +91,14 @@ def _move(block: Any, index: int, order: str, channels: list[int], source: str, 
           axis: int, attributes: dict[str, Any]) -> None:  # fmt: skip
     kind = core.VarDesc.VarType.INT32
     block.create_var(name=order, shape=[len(channels)], dtype=kind, stop_gradient=True)
-    made = (
-        ("assign_value", {}, order, {"shape": [len(channels)], "dtype": int(kind),
-                                     "values": channels}),
-        ("gather", {"X": [source], "Index": [order]}, target, {"axis": axis}),
-    )  # fmt: skip
-    for offset, (type_, inputs, output, values) in enumerate(made):
-        block._insert_op_without_sync(
-            index + offset, type=type_, inputs=inputs, outputs={"Out": [output]},
-            attrs={**values, **attributes},
-        )  # fmt: skip
+    values = {"shape": [len(channels)], "dtype": int(kind), "values": channels}
+    _insert(block, index, "assign_value", {}, order, values | attributes)
+    inputs = {"X": [source], "Index": [order]}
+    _insert(block, index + 1, "gather", inputs, target, {"axis": axis} | attributes)
+
+
+def _insert(block: Any, index: int, kind: str, inputs: dict[str, list[str]], output: str,
+            attributes: dict[str, Any]) -> None:  # fmt: skip
+    block._insert_op_without_sync(
+        index, type=kind, inputs=inputs, outputs={"Out": [output]}, attrs=attributes
+    )
