@@ -97,11 +97,15 @@ def _resnet_predictor(onednn: bool) -> Step:
     spec = paddle.static.InputSpec([None, 3, 224, 224], "float32", "image")
     with tempfile.TemporaryDirectory() as folder:
         paddle.jit.save(model, f"{folder}/model", input_spec=[spec])
-        config = inference.Config(f"{folder}/model.json", f"{folder}/model.pdiparams")
+        # Which of its formats Paddle writes is up to the mode that it is in.
+        newer = os.path.exists(f"{folder}/model.json")
+        file = f"{folder}/model.{'json' if newer else 'pdmodel'}"
+        config = inference.Config(file, f"{folder}/model.pdiparams")
         config.disable_glog_info()
         config.set_cpu_math_library_num_threads(len(os.sched_getaffinity(0)))
-        config.enable_new_ir(True)
-        config.enable_new_executor(True)
+        if newer:
+            config.enable_new_ir(True)
+            config.enable_new_executor(True)
         if paddle.get_device() != "cpu":
             config.enable_custom_device("ipu", 0)
         elif onednn:
