@@ -65,11 +65,13 @@ $(ANALYZER)/bin/perf_analyzer: | $(STAMP)
 plugin: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps ./plugins/paddle
 
+# The plugin under AddressSanitizer and UndefinedBehaviorSanitizer: its C++ tests, then its Python tests.
 plugin-asan: $(STAMP)
 	cmake -S plugins/paddle -B plugins/paddle/build/asan -DWITH_TESTING=ON -DSOFTIPU_SANITIZE=ON \
 	  -DCMAKE_BUILD_TYPE=Debug -DPython3_EXECUTABLE=$(abspath $(BIN))/python
-	cmake --build plugins/paddle/build/asan --target runtime_tests --parallel
+	cmake --build plugins/paddle/build/asan --parallel
 	plugins/paddle/build/asan/tests/runtime_tests
+	$(BIN)/python tests/paddle/sanitized_plugin.py plugins/paddle/build/asan
 
 inference-asan: $(STAMP)
 	$(BIN)/python tests/paddle/sanitized_inference.py

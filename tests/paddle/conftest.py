@@ -1,7 +1,8 @@
 """Builds the plugin once for all tests here, before any of them imports Paddle, which loads it then.
 
-The build stays in pytest's cache and is done again when a source or Paddle changes. Paddle loads
-plugins when it is imported and never later, so all tests of one run share one Paddle with the plugin.
+The build stays in pytest's cache and is done again when a source or Paddle changes; `--paddle-plugin`
+names the folder of another one. Paddle loads plugins when it is imported and never later, so all tests
+of one run share one Paddle with the plugin.
 """
 
 from __future__ import annotations
@@ -30,14 +31,21 @@ collect_ignore_glob = [] if PADDLE else ["test_*.py"]
 _missing: str | None = None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--paddle-plugin", type=Path, help="test the plugin in this folder")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     global _missing
     if PADDLE is None:
         return
-    _missing = _lacking()
+    # Where pytest collects more than this folder, it reads this file too late for an option.
+    given: Path | None = config.getoption("--paddle-plugin", None)
+    _missing = None if given else _lacking()
     if _missing is None:
-        build = config.cache.mkdir("paddle-plugin")
-        _build(build, config)
+        build = given or config.cache.mkdir("paddle-plugin")
+        if not given:
+            _build(build, config)
         os.environ["CUSTOM_DEVICE_ROOT"] = str(build)
         # The plugin looks at the state directory once, when Paddle is imported: before any test.
         # Processes of tests side by side must not take each other's IPUs.

@@ -63,7 +63,7 @@ def test_sums_of_sparse_gradients_count_as_memory_of_the_device() -> None:
 
 
 def test_the_rest_of_a_program_is_untouched_by_sparse_sums() -> None:
-    """From the first sparse gradient on, Paddle's pool has another context for the device."""
+    """From the first kernel on, Paddle's pool has another context for the device."""
     paddle.set_device("ipu")
     layer = paddle.nn.Embedding(10, 4, sparse=True)
     (layer(paddle.to_tensor([1, 2])).sum() + layer(paddle.to_tensor([2, 3])).sum()).backward()
@@ -79,3 +79,20 @@ def test_the_rest_of_a_program_is_untouched_by_sparse_sums() -> None:
     paddle.set_device("cpu")
     paddle.seed(5)
     np.testing.assert_array_equal(drawn, paddle.randn([4]).numpy())
+
+
+def test_the_pool_is_ready_for_sparse_sums_before_a_program_has_threads() -> None:
+    """The first op of a device changes its context; later, threads would read it meanwhile."""
+    code = """
+import ctypes, re
+import paddle
+path = re.search(r"/\\S*softipu-paddle-kernels\\S*", open("/proc/self/maps").read())[0]
+ready = ctypes.CDLL(path).SoftipuPoolServesSparseSums
+ready.restype = ctypes.c_bool
+print([ready(0), ready(1)])
+paddle.set_device("ipu:1")
+paddle.ones([2])
+print([ready(0), ready(1)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+    assert done.stdout.splitlines() == ["[False, False]", "[False, True]"], done.stderr

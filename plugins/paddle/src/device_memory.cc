@@ -7,6 +7,7 @@
 #include "labels.h"
 #include "paddle/phi/core/generator.h"
 #include "paddle/phi/core/memory/allocation/allocator_facade.h"
+#include "pool_context.h"
 
 namespace softipu {
 namespace {
@@ -52,7 +53,10 @@ phi::CPUContext& CpuContextOf(const phi::Place& device) {
   auto& slot = contexts[static_cast<uint8_t>(device.GetDeviceId())];
   if (auto* context = slot.load(std::memory_order_acquire)) return *context;
   std::lock_guard<std::mutex> lock(mutex);
-  if (!slot.load()) slot.store(MakeContext(device), std::memory_order_release);
+  if (!slot.load()) {
+    MakePoolServeSparseSums(device);
+    slot.store(MakeContext(device), std::memory_order_release);
+  }
   return *slot.load();
 }
 

@@ -4,7 +4,6 @@
 
 #include "half.h"
 #include "paddle/phi/core/tensor_utils.h"
-#include "pool_context.h"
 
 namespace softipu {
 namespace {
@@ -119,7 +118,6 @@ void LabelScope::Output(DenseTensor* tensor) {
 
 void LabelScope::Output(phi::SelectedRows* tensor) {
   if (!tensor) return;
-  MakePoolServeSparseSums(device_);
   composite_outputs_.push_back(tensor);
   Output(tensor->mutable_value());
 }

@@ -1,9 +1,8 @@
 #include "pool_context.h"
 
-#include <array>
-#include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
-#include <mutex>
 
 #include "labels.h"
 #include "paddle/phi/backends/context_pool.h"
@@ -40,7 +39,16 @@ class DeviceAndCpuContext final : public phi::CustomContext, public phi::CPUCont
   }
 };
 
-void Exchange(const phi::Place& device) {
+// Paddle reads this pointer without a lock, so it goes from one valid context to the other in one
+// step: unique_ptr's own functions would leave it null between.
+void Replace(std::unique_ptr<phi::DeviceContext>* owner, phi::DeviceContext* context) {
+  static_assert(sizeof *owner == sizeof context, "a unique_ptr is more than its pointer");
+  __atomic_store_n(reinterpret_cast<phi::DeviceContext**>(owner), context, __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+void MakePoolServeSparseSums(const phi::Place& device) {
   auto& contexts = phi::DeviceContextPool::Instance().device_contexts();
   const auto found = contexts.find(device);
   if (found == contexts.end()) return;
@@ -48,23 +56,22 @@ void Exchange(const phi::Place& device) {
   auto& owner = const_cast<std::unique_ptr<phi::DeviceContext>&>(found->second.get());
   auto* plain = dynamic_cast<phi::CustomContext*>(owner.get());
   if (!plain) return;
-  phi::CustomContext* both = new DeviceAndCpuContext(*plain);
   // Whoever has asked the pool before, the caller of this kernel too, goes on with the plain one:
   // it lives as long as the process.
-  (void)owner.release();
-  owner.reset(both);
-}
-
-}  // namespace
-
-void MakePoolServeSparseSums(const phi::Place& device) {
-  static std::array<std::atomic<bool>, 256> done{};
-  static std::mutex mutex;
-  auto& mark = done[static_cast<uint8_t>(device.GetDeviceId())];
-  if (mark.load(std::memory_order_acquire)) return;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (!mark.load()) Exchange(device);
-  mark.store(true, std::memory_order_release);
+  phi::CustomContext* both = new DeviceAndCpuContext(*plain);
+  Replace(&owner, both);
 }
 
 }  // namespace softipu
+
+extern "C" __attribute__((visibility("default"))) bool SoftipuPoolServesSparseSums(int device) {
+  auto& contexts = phi::DeviceContextPool::Instance().device_contexts();
+  for (auto& entry : contexts) {
+    if (entry.first.GetType() != phi::AllocationType::CUSTOM) continue;
+    if (entry.first.GetDeviceId() != device) continue;
+    // To ask for a context that nobody has used yet would make it.
+    if (entry.second.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    return dynamic_cast<phi::CPUContext*>(entry.second.get().get()) != nullptr;
+  }
+  return false;
+}

@@ -9,8 +9,12 @@
 
 namespace softipu {
 
-// From the first call on, the pool's context of this device can be had as a CPU context too, which
-// computes on the device's memory. Called before a kernel can make SelectedRows there.
+// From now on the pool's context of this device can be had as a CPU context too, which computes on
+// the device's memory. Called once for a device, by its first kernel: the pool doesn't exist yet when
+// the plugin is loaded, and makes the context only then; later, other threads would read it.
 void MakePoolServeSparseSums(const phi::Place& device);
 
 }  // namespace softipu
+
+// Whether that was done for a device; for tests.
+extern "C" bool SoftipuPoolServesSparseSums(int device);

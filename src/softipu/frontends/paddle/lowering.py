@@ -10,7 +10,7 @@ import paddle
 
 from softipu.errors import PaddleTrainingInvalid, UnknownFetch
 
-from . import custom, graphs, halves
+from . import custom, graphs, halves, strided_groups
 from .plan import Plan
 from .strategy import IpuStrategy
 
@@ -97,6 +97,7 @@ def _inference_part(source: Any, fetches: list[str], options: IpuStrategy) -> An
     numbers = {id(op.desc): index for index, op in enumerate(_ops(source))}
     graphs.keep_only(source, lambda op: numbers[id(op.desc)] in kept)
     custom.replace(source, options)
+    strided_groups.regroup(source, options)
     if halves.has_halves(source):
         halves.widen(source)
     return source
@@ -108,7 +109,12 @@ def _must_rebuild(source: Any, options: IpuStrategy) -> bool:
     Programs are often cast to half after minimize(): then only the forward part is consistent,
     which is all that the IPU's compiler looks at.
     """
-    return options["is_dynamic"] or halves.has_halves(source) or custom.used(source, options)
+    return (
+        options["is_dynamic"]
+        or halves.has_halves(source)
+        or custom.used(source, options)
+        or strided_groups.used(source, options)
+    )
 
 
 def _losses(source: Any, fetches: list[str], options: IpuStrategy) -> list[str]:
@@ -133,6 +139,7 @@ def _with_own_backward(source: Any, losses: list[str], plan: Plan, options: IpuS
     graphs.keep_only(source, graphs.is_forward)
     _forget_gradients(source)
     custom.replace(source, options)
+    strided_groups.regroup(source, options)
     halves.widen(source)
     trained = sorted({name for op in _ops(updates) for name in _input(op, "Param")})
     block = source.global_block()

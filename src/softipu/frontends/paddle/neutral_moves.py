@@ -6,6 +6,10 @@ import math
 
 from .neutral_context import Handler, Operation, Translation, spec_of
 
+#: How variables are called that say which channel goes where for a group norm. Only Paddle's kernel
+#: needs the move: an IPU reads the channels where they are.
+CHANNEL_ORDER = "@IPU_GROUPS"
+
 
 def same(t: Translation, op: Operation) -> None:
     """No operation at all; the gradient of one is none either."""
@@ -96,6 +100,8 @@ def cast(t: Translation, op: Operation) -> None:
 
 def fill(t: Translation, op: Operation) -> None:
     for item in op.made("Out"):
+        if item["name"].startswith(CHANNEL_ORDER):
+            continue
         t.values[item["name"]] = t.emit("fill", [], [spec_of(item)])[0]
 
 
@@ -133,6 +139,9 @@ def gather(t: Translation, op: Operation) -> None:
     """Rows of a table by index: embeddings, gather, index_select."""
     item = op.made("Out")[0]
     table = t.first(op, "W", "X")
+    if _orders_channels(op):
+        t.values[item["name"]] = table
+        return
     index = t.first(op, "Ids", "Index")
     axis = int(op.attribute("axis", op.attribute("dim", 0)) or 0) % max(len(t.shape(table)), 1)
     t.values[item["name"]] = t.emit("gather", [table, index], [spec_of(item)], axis=axis)[0]
@@ -140,10 +149,17 @@ def gather(t: Translation, op: Operation) -> None:
 
 def gather_gradient(t: Translation, op: Operation) -> None:
     item = op.made("W@GRAD", "X@GRAD")[0]
+    if _orders_channels(op):
+        t.values[item["name"]] = t.first(op, "Out@GRAD")
+        return
     inputs = [t.first(op, "Out@GRAD"), t.first(op, "Ids", "Index")]
     t.values[item["name"]] = t.emit(
         "scatter", inputs, [spec_of(item)], axis=0, function="add"
     )[0]  # fmt: skip
+
+
+def _orders_channels(op: Operation) -> bool:
+    return any(name.startswith(CHANNEL_ORDER) for name in op.given("Index"))
 
 
 def scatter(t: Translation, op: Operation) -> None:

@@ -128,6 +128,8 @@ _USED = [
     Option("enable_model_runtime_executor", "bool", False, "used",
            "with timeout_ms: short batches are filled up and cut off"),
     Option("timeout_ms", "double", 0.0, "used", "see enable_model_runtime_executor; none waits"),
+    Option("group_norm_strided_channel_grouping", "bool", False, "used",
+           "channel c is in group c mod n of n groups, instead of with its neighbours"),
     Option("random_seed", "uint64", MOST_UINT64, "used",
            "seeds Paddle's generator at compilation"),
     Option("is_dynamic", "bool", False, "used", "set by set_optimizer"),
@@ -215,7 +217,6 @@ _IGNORED = [
         decompose_grad_sum false
         group_host_sync false
         enable_supported_data_type_casting true
-        group_norm_strided_channel_grouping false
         schedule_non_weight_update_gradient_consumers_early false
         instrument_with_hardware_cycle_counter false
         automatic_loss_scaling_settings.enabled false
