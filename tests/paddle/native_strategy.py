@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import paddle
 import pytest
 from paddle.static import IpuStrategy
 
 from softipu.errors import InvalidIpuOption, PaddleUnsupported
+from softipu.frontends.paddle import plan
 from softipu.frontends.paddle.option_groups import LOCATION_KEYS, LOCATIONS, PATTERNS
 from softipu.frontends.paddle.option_table import OPTIONS, Option
 
@@ -191,9 +193,9 @@ def test_the_table_says_what_setting_an_option_does(
     row = OPTIONS[name]
     options = {name: other_value(row)}
     if row.support == "refused":
+        strategy.set_options(options)
         with pytest.raises(PaddleUnsupported, match=f"(?s)SIPU-4008.*{name}"):
-            strategy.set_options(options)
-        assert strategy.get_option(name) == row.default
+            plan.read(strategy._ipu_strategy)
         return
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -260,21 +262,32 @@ def test_a_pattern_says_that_it_has_no_effect(
         strategy.disable_pattern("TiedGather")
 
 
-def test_stacked_gradients_are_refused(strategy: IpuStrategy) -> None:
-    with pytest.raises(PaddleUnsupported, match="(?s)SIPU-4008.*reduction_type=2.*one gradient"):
-        strategy.set_options({"accumulation_and_replication_reduction_type": 2})
-    assert strategy.get_option("accumulation_and_replication_reduction_type") == 1
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accumulation_and_replication_reduction_type": 2}, "reduction_type=2.*one gradient"),
+        ({"enable_distribution": True}, "enable_distribution=True"),
+    ],
+)
+def test_what_no_program_can_have_is_kept_and_refused_when_one_is_compiled(
+    strategy: IpuStrategy, options: dict[str, Any], message: str
+) -> None:
+    strategy.set_options(options)
+    (name,) = options
+    assert strategy.get_option(name) == options[name]
+    with pytest.raises(PaddleUnsupported, match=f"(?s)SIPU-4008.*{message}"):
+        plan.read(strategy._ipu_strategy)
 
 
-def test_what_was_set_before_a_refusal_still_warns(
+def test_what_was_set_before_an_error_still_warns(
     strategy: IpuStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WARNED, set())
     with (
         pytest.warns(UserWarning, match="log_dir='x' has no effect"),
-        pytest.raises(PaddleUnsupported, match="enable_distribution"),
+        pytest.raises(ValueError, match="no_such_option"),
     ):
-        strategy.set_options({"log_dir": "x", "enable_distribution": True})
+        strategy.set_options({"log_dir": "x", "no_such_option": True})
 
 
 def test_set_optimizer_is_for_dynamic_graphs(strategy: IpuStrategy) -> None:

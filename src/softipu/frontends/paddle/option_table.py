@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 Kind = Literal["bool", "uint64", "double", "string", "vector", "map"]
 #: used: decides how programs run. modelled: changes estimates, and no results. ignored: changes
-#: nothing, and setting it warns once. refused: setting it is an error.
+#: nothing, and setting it warns once. refused: no program is compiled with it.
 Support = Literal["used", "modelled", "ignored", "refused"]
 
 MOST_UINT64 = 2**64 - 1
@@ -51,7 +51,7 @@ class Option:
 
     def to_json(self) -> dict[str, str]:
         """Its row in the documentation."""
-        words = {"ignored": "ignored, warned once", "refused": "an error (SIPU-4008)"}
+        words = {"ignored": "ignored, warned once", "refused": "an error of compile (SIPU-4008)"}
         shown = [words.get(self.support, self.support) + (f": {self.here}" if self.here else "")]
         if self.keys:
             shown.append(f"other keys than {', '.join(self.keys)} are ignored, warned once")

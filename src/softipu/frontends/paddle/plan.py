@@ -54,6 +54,7 @@ class Plan:
 
 
 def read(options: IpuStrategy) -> Plan:
+    options.check_supported()
     accumulates = options["enable_gradient_accumulation"]
     replicates = options["enable_replicated_graphs"]
     seed = options["random_seed"]

@@ -81,18 +81,24 @@ class IpuStrategy:
                 cause=_why_not(name, row, value),
             )
         _CHECKS.get(name, _check_range)(row, value)
-        support, why = row.support_of(value)
-        if support == "refused":
-            raise PaddleUnsupported(
-                f"IpuStrategy option {name}={value!r} can't be honoured: {why}.",
-                remedy="Leave it out; docs/options.md lists every option.",
-            )
+        support, _ = row.support_of(value)
         self._store(row, value)
         if support == "ignored":
             return {name: value}
         if support == "modelled" and row.warning:
             option_warnings.modelled(row, value)
         return {f"{name}[{key!r}]": value[key] for key in row.ignored_keys(value)}
+
+    def check_supported(self) -> None:
+        """Refuse what no program here can be compiled with; it may be set and asked for."""
+        for name, row in OPTIONS.items():
+            value = self[name]
+            support, why = row.support_of(value)
+            if support == "refused":
+                raise PaddleUnsupported(
+                    f"IpuStrategy option {name}={value!r} can't be honoured: {why}.",
+                    remedy="Leave it out; docs/options.md lists every option.",
+                )
 
     def _store(self, row: Option, value: Any) -> None:
         values = self._values
