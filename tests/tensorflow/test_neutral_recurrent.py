@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 from tensorflow import keras
@@ -56,7 +58,10 @@ def test_a_bound_is_what_has_to_be_held():
     assert shape_of("s32[<=256,3]{1,0}").sizes == (256, 3)
 
 
-def test_a_model_for_no_ipu_says_how_it_gets_one():
+@pytest.mark.parametrize("beside", ["keras", "torch"])
+def test_a_model_for_no_ipu_says_how_it_gets_one(beside):
+    """Also where PyTorch is there, whose functions can be estimated as they are."""
+    importlib.import_module(beside)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(EstimateSourceUnknown, match="in the scope of an ipu"):
         softipu.estimate(model, None)

@@ -136,7 +136,7 @@ def _way_out(source: Any) -> str | None:
 def _is_torch(source: Any) -> bool:
     """Whether it is a model of PyTorch; a program without PyTorch has none."""
     torch = sys.modules.get("torch")
-    if torch is None:
+    if torch is None or _way_out(source) is not None:  # models of others can be called as well
         return False
     from poptorch._executor import PoplarExecutor
 
