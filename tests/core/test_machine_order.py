@@ -76,7 +76,7 @@ def test_the_gradient_of_a_weight_comes_before_that_of_its_input() -> None:
     assert of_weights == [True, False] * 3
 
 
-def test_it_saves_the_memory_of_an_activation() -> None:
+def test_memory_does_not_depend_on_when_they_were_captured() -> None:
     graph = layers(4, accumulation=4)
     made = [op for op in graph.ops if op.phase is not Phase.UPDATE]
     updated = {n for op in graph.ops if op.phase is Phase.UPDATE for n in op.inputs}
