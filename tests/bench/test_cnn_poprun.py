@@ -106,10 +106,11 @@ def test_json_of_instances_is_one_document() -> None:
     assert found["options"]["replicas"] == 1
 
 
-def test_every_instance_says_why_it_fails() -> None:
+def test_an_instance_says_why_it_fails() -> None:
     done = poprun("run_benchmark.py", *SMALL, "--iterations", "1")
     assert done.returncode != 0
-    assert done.stderr.count("1 iterations are fewer than the 2 instances.") == 2
+    # One or both: poprun ends the other as soon as the first failed.
+    assert "1 iterations are fewer than the 2 instances." in done.stderr
     assert "Use --iterations 2 or more" in done.stderr
 
 

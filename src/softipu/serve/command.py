@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import ModelControlFailed, NothingServed, RepositoryInvalid
 from ..tools import cli
 from . import left_out, selftest
-from .repository import Poller, folders
+from .repository import Poller, folders, snapshot
 from .server import Ports, Server, Settings
 
 MODES = ("none", "poll", "explicit")
@@ -145,6 +145,8 @@ def _check_for_models(repositories: Sequence[Path]) -> None:
 
 def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
     stopping = threading.Event()
+    # From before the server looked: what comes while it starts is loaded twice rather than never.
+    known = snapshot(settings.repositories) if poll else {}
     # The server ends before the pool does, and with it what the pool's thread asks of it.
     with _signals_set(stopping), ThreadPoolExecutor(1) as pool, Server(settings) as server:
         test = selftest.start() if self_test else None
@@ -157,7 +159,7 @@ def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
                 selftest.abandon(test)
         if not stopping.is_set():
             _announce(server, settings, poll)
-        poller = Poller(settings.repositories, server.control, poll) if poll else None
+        poller = Poller(settings.repositories, server.control, poll, known) if poll else None
         tending = pool.submit(_tend, server, poller, stopping)
         try:
             while not stopping.wait(_WATCH_SECONDS):

@@ -50,11 +50,17 @@ def _files(folder: Path) -> Snapshot:
 class Poller:
     """Loads what is new or changed in the repositories, and unloads what is gone."""
 
-    def __init__(self, repositories: Sequence[Path], control: Control, seconds: float) -> None:
+    def __init__(
+        self,
+        repositories: Sequence[Path],
+        control: Control,
+        seconds: float,
+        known: dict[str, Snapshot],
+    ) -> None:
         self._repositories = repositories
         self._control = control
         self._seconds = seconds
-        self._known = snapshot(repositories)
+        self._known = known
         self._next = time.monotonic() + seconds
 
     def look(self) -> list[str]:
