@@ -158,6 +158,7 @@ MODELLED = {
 MODELLED_LOCATIONS = [
     ("location_weight", "on_chip", 0),
     ("location_activation", "on_chip", 0),
+    ("location_accumulator", "on_chip", 0),
     ("location_optimizer", "on_chip", 1),
     ("location_optimizer", "use_replicated_tensor_sharding", 0),
 ]

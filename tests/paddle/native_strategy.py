@@ -228,7 +228,6 @@ def test_defaults_warn_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"convolution_options": {"planConstraints": "{}"}}, ["convolution_options['planC"]),
         ({"virtual_graph_mode": 2}, ["virtual_graph_mode=2"]),
         ({"virtual_graph_mode": 3}, ["virtual_graph_mode=3"]),
-        ({"location_accumulator": {"on_chip": 0}}, ["location_accumulator['on_chip']=0"]),
         ({"replicated_collectives_settings": {"merge_all_reduce_collectives": 1}}, ["replicated_"]),
         ({"accumulate_outer_fragment": {0: []}}, ["accumulate_outer_fragment"]),
         ({"log_dir": "x", "dot_checks": ["Final"], "compile_engine": False},

@@ -40,4 +40,5 @@ def apply() -> None:
 
     patches.install(paddle)
     usage.activate_if_meant()
+    usage.train_old_static_layers()
     inference.install(paddle)

@@ -12,8 +12,6 @@ LOCATION_KEYS = (
 )  # fmt: skip
 #: What estimates look at; the rest of a location is ignored.
 LOCATION_KEYS_MODELLED = ("on_chip", "use_replicated_tensor_sharding")
-#: Estimates keep accumulators on the chip.
-ALWAYS_ON_CHIP = "location_accumulator"
 COLLECTIVES = "replicated_collectives_settings"
 COLLECTIVES_KEYS = ("prepare_schedule_for_merging_collectives", "merge_all_reduce_collectives")
 OUTER_FRAGMENT = "accumulate_outer_fragment"
@@ -50,8 +48,7 @@ _IGNORED_GROUP = "ignored, warned once"
 _LOCATION = f"modelled: {' and '.join(LOCATION_KEYS_MODELLED)}; other keys are ignored, warned once"
 #: What else set_options and the methods of IpuStrategy take: rows for the documentation.
 GROUP_ROWS = (
-    *(_group(name, "map of numbers", _LOCATION) for name in LOCATIONS if name != ALWAYS_ON_CHIP),
-    _group(ALWAYS_ON_CHIP, "map of numbers", _LOCATION + ", and on_chip=0 too"),
+    *(_group(name, "map of numbers", _LOCATION) for name in LOCATIONS),
     _group(COLLECTIVES, "map of numbers", _IGNORED_GROUP),
     _group(OUTER_FRAGMENT, "map of lists", _IGNORED_GROUP),
     _group(CUSTOM_OP, "map", "used: add_custom_op sets it"),

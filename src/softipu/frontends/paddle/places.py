@@ -7,7 +7,6 @@ own IPU build, and say so.
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Callable
@@ -18,9 +17,8 @@ from paddle.base import core
 from softipu.errors import PaddlePluginMissing
 
 from . import devices, usage
+from .usage import DEVICE, has_plugin
 
-DEVICE = "ipu"
-_TRANSLATION = "FLAGS_enable_pir_with_pt_in_dy2st"
 _warned: set[str] = set()
 
 
@@ -43,33 +41,15 @@ class IPUPlace(core.CPUPlace):
         return False
 
 
-def has_plugin() -> bool:
-    """Whether the device comes from the PaddleCustomDevice plugin."""
-    return DEVICE in core.get_all_custom_device_type()
-
-
 def set_device(original: Callable[..., Any]) -> Callable[..., Any]:
     def replacement(device: Any) -> Any:
         if isinstance(device, str) and not has_plugin():
             _explain_without_plugin(device.lower())
         elif isinstance(device, str) and device.lower().split(":")[0] == DEVICE:
-            _train_old_static_layers()
+            usage.train_old_static_layers()
         return original(device)
 
     return replacement
-
-
-def _train_old_static_layers() -> None:
-    """Have Paddle run the backward programs of `to_static` layers as they are.
-
-    In the older representation it translates them, and on a plugin's device asks tensors without
-    memory for their place on the way.
-    """
-    import paddle
-
-    old = not paddle.get_flags("FLAGS_enable_pir_api")["FLAGS_enable_pir_api"]
-    if old and _TRANSLATION not in os.environ:
-        paddle.set_flags({_TRANSLATION: False})
 
 
 def _explain_without_plugin(device: str) -> None:

@@ -30,10 +30,10 @@ def replacement(paddle: Any, original: Callable[[], None]) -> Callable[[], None]
 @contextlib.contextmanager
 def _one_device(paddle: Any) -> Iterator[None]:
     """Virtual IPUs are one host: Paddle's check of many devices would start a process for each."""
-    from . import places
+    from . import usage
 
     core = paddle.base.core
-    if not places.has_plugin():
+    if not usage.has_plugin():
         yield
         return
     count = core.get_custom_device_count

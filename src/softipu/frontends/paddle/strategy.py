@@ -257,7 +257,6 @@ def _ignored_of_group(name: str, value: Any) -> dict[str, Any]:
         f"{name}[{key!r}]": number
         for key, number in value.items()
         if key not in groups.LOCATION_KEYS_MODELLED
-        or (name == groups.ALWAYS_ON_CHIP and key == "on_chip" and number == 0)
     }
 
 

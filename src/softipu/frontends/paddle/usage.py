@@ -7,6 +7,7 @@ program, an object of the API, or SOFTIPU_PADDLE_OLD_IR=1.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import sysconfig
@@ -17,11 +18,14 @@ from typing import Any
 
 from softipu import settings
 
+#: The name of the device, with the plugin and without.
+DEVICE = "ipu"
 #: Under this name a compiled program carries what runs it.
 EXECUTABLE = "_softipu_executable"
 
 #: Names that only programs for the static IPU API spell.
 _MENTION = re.compile(r"\b(IpuStrategy|IpuCompiledProgram|ipu_shard_guard|set_ipu_shard)\b")
+_TRANSLATION = "FLAGS_enable_pir_with_pt_in_dy2st"
 _LARGEST_PROGRAM = 4_000_000
 #: Where code lies that is not the program's own: libraries, and softipu wherever it is installed.
 _LIBRARIES = (
@@ -52,6 +56,27 @@ def activate() -> None:
 
     legacy_ops.install(paddle)
     legacy_arguments.install(paddle)
+    train_old_static_layers()
+
+
+def has_plugin() -> bool:
+    """Whether the device comes from the PaddleCustomDevice plugin."""
+    from paddle.base import core
+
+    return DEVICE in core.get_all_custom_device_type()
+
+
+def train_old_static_layers() -> None:
+    """Have Paddle run the backward programs of `to_static` layers as they are.
+
+    In the older representation it translates them, and on a plugin's device (which is the one that
+    programs begin with where there is a plugin) asks tensors without memory for their place.
+    """
+    import paddle
+
+    old = not paddle.get_flags("FLAGS_enable_pir_api")["FLAGS_enable_pir_api"]
+    if old and has_plugin() and _TRANSLATION not in os.environ:
+        paddle.set_flags({_TRANSLATION: False})
 
 
 def activate_if_meant() -> None:
