@@ -580,24 +580,31 @@ class PoplarExecutor(ExecutableFiles):
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
         """When inputs and outputs of the last call would move on a real IPU, in seconds: modelled,
         from the moment at which the call began."""
+        return self._counters()
+
+    def _counters(self, start: float | None = None) -> _latency.Counters:
         ran = self._executable is not None and self._executable.times.end != 0.0
-        return _latency.modelled(self._executable, self._estimate() if ran else None)
+        return _latency.modelled(self._executable, self._estimate() if ran else None, start)
+
+    def _time_between(self, first: str, last: str) -> tuple[float, float, float]:
+        # From 0: a day after a machine began its clock lacks digits for parts of microseconds.
+        return _latency.between(self._counters(0.0), first, last)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
         """Shortest, longest and mean time from the first input asked for to the last one sent."""
-        return _latency.between(self.getPerfCounters(), "input", "input_complete")
+        return self._time_between("input", "input_complete")
 
     def getComputeLatency(self) -> tuple[float, float, float]:
         """Shortest, longest and mean time from the last input sent to the last output ready."""
-        return _latency.between(self.getPerfCounters(), "input_complete", "output")
+        return self._time_between("input_complete", "output")
 
     def getIpuHostLatency(self) -> tuple[float, float, float]:
         """Shortest, longest and mean time from the first output ready to the last one received."""
-        return _latency.between(self.getPerfCounters(), "output", "output_complete")
+        return self._time_between("output", "output_complete")
 
     def getLatency(self) -> tuple[float, float, float]:
         """Shortest, longest and mean time of the round trip."""
-        return _latency.between(self.getPerfCounters(), "input", "output_complete")
+        return self._time_between("input", "output_complete")
 
     def _measured_latency(self) -> tuple[float, float, float]:
         """The round trip of the last call on this machine."""

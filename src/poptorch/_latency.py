@@ -15,13 +15,17 @@ from ._executable import Executable
 Counters = dict[str, list[list[float]]]
 
 
-def modelled(executable: Executable | None, estimate: Estimate | None) -> Counters:
-    """When a real IPU would have moved inputs and outputs, beginning when the last call did: one
-    list per tensor, one time per micro-batch."""
+def modelled(
+    executable: Executable | None, estimate: Estimate | None, start: float | None = None
+) -> Counters:
+    """When a real IPU would have moved inputs and outputs: one list per tensor, one time per
+    micro-batch. The first is at `start`, which is when the last call began unless told."""
     seen = measured(executable)
     if executable is None or estimate is None or not seen["output"][0]:
         return seen
-    start, batching = executable.times.start, executable.plan.batching
+    if start is None:
+        start = executable.times.start
+    batching = executable.plan.batching
     turns = batching.runs // batching.replicas
     span = estimate.seconds / turns
     host = min(estimate.cycles.host / estimate.clock_hz / turns, estimate.latency_seconds)

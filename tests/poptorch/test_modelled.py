@@ -84,6 +84,15 @@ def test_latencies_are_those_of_the_model_not_of_this_machine() -> None:
     assert all(part[2] >= 0 for part in parts)
 
 
+def test_latencies_are_as_exact_after_years_of_uptime() -> None:
+    model = poptorch.inferenceModel(nn.Linear(64, 32), quiet().deviceIterations(4))
+    model(torch.randn(8, 64))
+    found = model.getLatency()
+    model._executable.times.start += 1e8
+    assert model.getLatency() == found
+    assert model.getPerfCounters()["input"][0][0] > 1e8
+
+
 def test_counters_have_one_time_for_each_micro_batch_in_order() -> None:
     model = poptorch.inferenceModel(nn.Linear(64, 32), quiet().deviceIterations(4))
     model(torch.randn(8, 64))
