@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from serve_support import Running, eventually, holders, samples, serving
+
+from softipu.serve import command
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +90,45 @@ def test_polling_follows_the_repository(models, tmp_path: Path) -> None:
         running.wait_for("Model twice was unloaded.")
         assert not running.is_served("twice")
         assert running.is_served("joined")
+
+
+def test_an_entry_that_comes_while_the_server_starts_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    loaded = []
+
+    def end() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    class Starting:
+        """A server that has looked at its repository before it is ready."""
+
+        def __init__(self, settings: object) -> None:
+            self.control = self
+
+        def __enter__(self) -> Starting:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def wait_until_ready(self, stopping: object) -> None:
+            (tmp_path / "late").mkdir()
+            (tmp_path / "late/config.pbtxt").touch()
+
+        def check(self) -> None: ...
+
+        def revive(self) -> list[str]:
+            return []
+
+        def load(self, name: str) -> None:
+            loaded.append(name)
+            end()
+
+    monkeypatch.setattr(command, "Server", Starting)
+    monkeypatch.setattr(command, "_announce", lambda *_: None)
+    too_late = threading.Timer(30, end)
+    too_late.start()
+    settings = SimpleNamespace(repositories=(tmp_path,))
+    assert command._serve(settings, poll=0.1, self_test=False) == 0
+    too_late.cancel()
+    assert loaded == ["late"]
