@@ -587,7 +587,7 @@ class PoplarExecutor(ExecutableFiles):
         return _latency.modelled(self._executable, self._estimate() if ran else None, start)
 
     def _time_between(self, first: str, last: str) -> tuple[float, float, float]:
-        # From 0: a day after the machine's start its clock has no digits left for nanoseconds' parts.
+        # From 0: a day after the machine's start its clock has few digits left for microseconds.
         return _latency.between(self._counters(0.0), first, last)
 
     def getHostIpuLatency(self) -> tuple[float, float, float]:
