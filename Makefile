@@ -13,7 +13,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 #: Beside the environment's packages: this client is older than the one that programs use.
 ANALYZER := $(VENV)/perf-analyzer
 
-.PHONY: demo test lint bench perf-analyzer docs accuracy plugin plugin-asan inference-asan docker-check clean
+.PHONY: demo test lint bench perf-analyzer docs accuracy plugin plugin-asan plugin-aarch64 inference-asan docker-check clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml hatch_build.py constraints.txt src/zz_softipu.pth
@@ -72,6 +72,23 @@ plugin-asan: $(STAMP)
 	cmake --build plugins/paddle/build/asan --parallel
 	plugins/paddle/build/asan/tests/runtime_tests
 	$(BIN)/python tests/paddle/sanitized_plugin.py plugins/paddle/build/asan
+
+# The plugin for aarch64, with Debian's cross compiler (g++-aarch64-linux-gnu): the runtime's tests run
+# under qemu (qemu-user-static); the kernels are only compiled, as there is no Paddle to link them with.
+# qemu makes up when a process started: on a busy machine ranks may take each other for dead. Run it again then.
+CROSS := plugins/paddle/build/aarch64
+SITE = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+HOST_HEADERS = /usr/include/$(shell gcc -print-multiarch)
+plugin-aarch64: $(STAMP)
+	cmake -S plugins/paddle -B $(CROSS) -DWITH_TESTING=ON -DSOFTIPU_ONEDNN=OFF -DCMAKE_SYSTEM_NAME=Linux \
+	  -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ \
+	  -DPython3_EXECUTABLE=$(abspath $(BIN))/python -DFFI_INCLUDE=$(HOST_HEADERS) -DFFI_LIBRARY=ffi
+	cmake --build $(CROSS) --parallel --target runtime_tests
+	qemu-aarch64-static -L /usr/aarch64-linux-gnu $(CROSS)/tests/runtime_tests
+	for source in plugins/paddle/src/*.cc; do \
+	  aarch64-linux-gnu-g++ -std=c++17 -fsyntax-only -DPADDLE_WITH_CUSTOM_DEVICE -DPADDLE_WITH_CUSTOM_KERNEL \
+	    -Iplugins/paddle/src -Iplugins/paddle/runtime -isystem $(SITE)/paddle/include \
+	    -isystem $(SITE)/paddle/include/third_party -idirafter $(HOST_HEADERS) $$source || exit 1; done
 
 inference-asan: $(STAMP)
 	$(BIN)/python tests/paddle/sanitized_inference.py

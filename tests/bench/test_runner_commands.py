@@ -212,8 +212,6 @@ def test_notebooks_need_their_tools(kit):
 
 
 def test_notebooks_run_and_their_output_is_searched(kit):
-    pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
     (kit.folder / "sub").mkdir()
     (kit.folder / "a.ipynb").write_text(notebook("import os", "print('m=3', os.getcwd())"))
     (kit.folder / "b.ipynb").write_text(notebook("print('before')", "1 / 0"))

@@ -1,6 +1,6 @@
 """gc-podman with a real podman and a real container: a program inside sees the host's IPUs.
 
-Needs root, podman and a static busybox, of which the image is made.
+Needs root, podman and busybox, of which the image is made.
 """
 
 from __future__ import annotations
@@ -68,12 +68,13 @@ def podman(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("podman")
     result = Podman(folder)
     with tarfile.open(folder / "tiny.tar", "w") as archive:
-        archive.add(os.path.realpath(shutil.which("busybox")), "bin/busybox")
+        busybox, *libraries = program_and_libraries(os.path.realpath(shutil.which("busybox")))
+        archive.add(busybox, "bin/busybox")
         for name in ("sh", "cat", "env", "true"):
             link = tarfile.TarInfo(f"bin/{name}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)
-        for path in program_and_libraries(shutil.which("flock")):
+        for path in {*libraries, *program_and_libraries(shutil.which("flock"))}:
             archive.add(os.path.realpath(path), path)
     made = result("podman", "import", "--quiet", str(folder / "tiny.tar"), "tiny")
     probe = result("podman", "run", *MODEST, "--network=host", "tiny", "/bin/true")

@@ -204,7 +204,6 @@ def test_steps_per_execution_may_be_the_cardinality_of_the_data(ipus):
 
 
 def test_tensorboard_gets_the_graph_of_a_training_step(ipus, tmp_path):
-    pytest.importorskip("tensorboard")
     with ipus().scope():
         model = keras.Sequential([dense(3, name="first"), dense(1, name="second")])
         fit(model, callbacks=[keras.callbacks.TensorBoard(tmp_path, write_steps_per_second=True)])

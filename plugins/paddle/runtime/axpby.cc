@@ -49,7 +49,7 @@ Loop LoopOf(C_DataType type) {
     case COMPLEX128:
       return Exact<std::complex<double>>;
     case FLOAT16:
-      return Half<_Float16>;
+      return Half<Float16>;
     case BFLOAT16:
       return Half<Bfloat16>;
     default:

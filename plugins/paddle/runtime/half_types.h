@@ -6,6 +6,13 @@
 
 namespace softipu {
 
+// IEEE's half precision. GCC knows _Float16 in C++ on aarch64 from version 13 on only.
+#if defined(__aarch64__)
+using Float16 = __fp16;
+#else
+using Float16 = _Float16;
+#endif
+
 // The upper half of a float32, rounded to nearest even.
 struct Bfloat16 {
   uint16_t bits;

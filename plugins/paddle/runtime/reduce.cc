@@ -17,9 +17,9 @@ struct Wide {
 };
 
 template <>
-struct Wide<_Float16> {
+struct Wide<Float16> {
   using Type = float;
-  static _Float16 Narrow(float value) { return Rounded<_Float16>(value); }
+  static Float16 Narrow(float value) { return Rounded<Float16>(value); }
 };
 
 template <>
@@ -84,7 +84,7 @@ bool WithType(C_DataType type, size_t count, const Loop& loop) {
       loop.template Run<double>(count);
       return true;
     case FLOAT16:
-      loop.template Run<_Float16>(count);
+      loop.template Run<Float16>(count);
       return true;
     case BFLOAT16:
       loop.template Run<Bfloat16>(count);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "check.h"
+#include "half_types.h"
 #include "interface.h"
 
 using softipu::Communicator;
@@ -56,7 +57,7 @@ TEST("sums, means and extremes are the same in all ranks, for long data too") {
     std::vector<int64_t> whole(5, static_cast<int64_t>(rank) - 1), least(5);
     group.AllReduce(whole.data(), least.data(), 5, INT64, MIN);
     CHECK_EQUAL(least[4], -1);
-    std::vector<_Float16> half(5, _Float16(0.5f)), sum(5);
+    std::vector<softipu::Float16> half(5, softipu::Float16(0.5f)), sum(5);
     group.AllReduce(half.data(), sum.data(), 5, FLOAT16, SUM);
     CHECK_EQUAL(static_cast<float>(sum[4]), 1.5f);
   });

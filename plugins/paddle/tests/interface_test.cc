@@ -8,6 +8,7 @@
 #include "axpby.h"
 #include "check.h"
 #include "devices.h"
+#include "half_types.h"
 #include "library_file.h"
 #include "memory.h"
 #include "paddle_version.h"
@@ -131,7 +132,7 @@ TEST("gradients add up in every type that has gradients") {
   std::vector<int64_t> large(3, int64_t{1} << 60), more(3, 1);
   CHECK(softipu::Axpby(INT64, 3, 1.0f, more.data(), 1.0f, large.data()));
   CHECK_EQUAL(large[2], (int64_t{1} << 60) + 1);
-  std::vector<_Float16> half(5, _Float16(0.5f)), sum(5, _Float16(1.0f));
+  std::vector<softipu::Float16> half(5, softipu::Float16(0.5f)), sum(5, softipu::Float16(1.0f));
   CHECK(softipu::Axpby(FLOAT16, 5, 1.0f, half.data(), 1.0f, sum.data()));
   CHECK_EQUAL(static_cast<float>(sum[4]), 1.5f);
   std::vector<uint16_t> one(5, 0x3f80), result(5, 0x3f80);  // 1.0 in bfloat16
