@@ -156,22 +156,23 @@ def of_paddle(network: str, training: bool) -> Any:
     return of_compiled(program.compile(feeds, [out.name]))
 
 
-def main(framework: str, network: str, mode: str) -> None:
+def figures(framework: str, network: str, mode: str) -> dict:
     from softipu.machine import estimate
 
     of = {"torch": of_torch, "keras": of_keras, "paddle": of_paddle}[framework]
     graph, settings = of(network, mode == "train")
     # Of one chip: an IPU model of TensorFlow is a Mk2 unless told otherwise.
     found = estimate(graph, replace(settings, chip="bow"))
-    figures = {
+    return {
         "cycles": found.cycles.total, "throughput": found.throughput,
         "fullest_tile": found.memory[0].used, "weights": found.memory[0].all_tiles.get("weights", 0),
         "all_tiles": sum(found.memory[0].all_tiles.values()), "unknown": found.unknown,
         "matmuls": sum(op.kind == "matmul" for op in graph.ops),
         "convolutions": sum(op.kind.startswith("convolution") for op in graph.ops),
     }  # fmt: skip
-    print("FIGURES " + json.dumps(figures))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for asked in sys.argv[2:]:
+        network, mode = asked.split("-")
+        print("FIGURES " + json.dumps({asked: figures(sys.argv[1], network, mode)}))
