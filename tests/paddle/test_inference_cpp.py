@@ -43,13 +43,15 @@ def _fingerprint(*paths: Path) -> str:
 
 @pytest.fixture(scope="session")
 def prefix(request) -> Path:
-    """An install directory made by the command; kept until a source changes."""
+    """An install directory made by the command; kept until a source or what it links to changes."""
     folder = request.config.cache.mkdir("paddle-inference")
     files = [path for path in paddle_inference.SOURCES.rglob("*") if path.is_file()]
     sources = [*sorted(files), Path(paddle_inference.__file__)]
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _once(folder / "library-from", _fingerprint(*sources), lambda: _install(folder))
+        linked = [name for name in ("gflags", "glog") if (THIRD_PARTY / "include" / name).exists()]
+        key = " ".join([_fingerprint(*sources), *linked])
+        _once(folder / "library-from", key, lambda: _install(folder))
         key = _fingerprint(*sources, CHECKS)
         _once(
             folder / "checks-from", key, lambda: _compile(folder / "installed", folder / "checks")
