@@ -26,19 +26,20 @@ def _float_partials(op: Op, settings: Settings) -> bool:
     return str(op.attributes.get("partials", chosen)) == "float32"
 
 
+def _proportion(op: Op, settings: Settings, ipu: int) -> float:
+    return float(op.attributes.get("available_memory_proportion", settings.proportion(ipu)))
+
+
 def _priced(
     op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int, rearranged: int,
-    activations: int = 0,
+    activations: int = 0, serial: int = 1,
 ) -> Cost:  # fmt: skip
     """The plan's cost, and that of `rearranged` bytes that lie the wrong way round before.
 
-    `activations`: bytes of an input that the op before left in groups of channels.
+    `activations`: bytes of an input that the op before left in groups of channels. `serial`: how
+    often the problem is solved, one part after the other.
     """
-    proportion = float(op.attributes.get("available_memory_proportion", settings.proportion(ipu)))
-    serial = max(1, int(op.attributes.get("serialisation", 1)))
-    if serial > 1:
-        problem = _part(problem, str(op.attributes.get("serialised", "outputs")), serial)
-    chosen = plan(problem, machine, proportion)
+    chosen = plan(problem, machine, _proportion(op, settings, ipu))
     total = _of_plan(chosen, problem)
     if serial > 1:
         total = total.times(serial)
@@ -66,15 +67,22 @@ def _of_plan(chosen: Plan, problem: Problem) -> Cost:
     )  # fmt: skip
 
 
-def _part(problem: Problem, what: str, count: int) -> Problem:
-    """One of `count` pieces that the user wants one after the other."""
-    from dataclasses import replace
+#: Names of a product's sizes, as users and the neutral graph have them.
+_SIZES = {
+    "input_channels": 0, "rows": 0, "reducing_dim": 1, "contraction": 1, "output_channels": 2,
+    "columns": 2,
+}  # fmt: skip
 
-    if what in ("output_channels", "outputs"):
-        return replace(problem, outputs=-(-problem.outputs // count))
-    if what in ("reducing_dim", "contraction"):
-        return replace(problem, contraction=-(-problem.contraction // count))
-    return replace(problem, field=(-(-problem.field[0] // count), *problem.field[1:]))
+
+def _part(op: Op, sizes: list[int]) -> tuple[int, list[int]]:
+    """How many parts of a product the user wants one after the other, and the sizes of one.
+
+    A gradient has its product's number of parts, and cuts its longest size: the one that was too
+    long in the product, too.
+    """
+    serial = max(1, int(op.attributes.get("serialisation", 1)))
+    which = _SIZES.get(str(op.attributes.get("serialised")), sizes.index(max(sizes)))
+    return serial, [-(-size // serial) if at == which else size for at, size in enumerate(sizes)]
 
 
 def _bias(inputs: list[Tensor], output: Tensor, machine: Machine) -> Cost:
@@ -89,21 +97,42 @@ def matmul(
     op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine, settings: Settings,
     ipu: int,
 ) -> Cost:  # fmt: skip
-    """[g, m, k] × [g, k, n]: m are the positions, k the contraction, n the outputs."""
+    """[g, m, k] × [g, k, n]: the columns n are the positions, k the contraction, m the outputs.
+
+    PopLibs plans a product as a convolution whose operands it swaps (getSwapOperandCandidates in
+    ConvPlan.cpp): the left operand fills the units, the right one streams past them. The other way
+    round is planned too, but then both operands and the result are arranged anew.
+    """
     groups, rows, contraction = inputs[0].shape
     columns = inputs[1].shape[2]
     output = outputs[0]
     if not output.elements or not contraction:
         return Cost(plan="nothing to multiply")
-    problem = Problem(
-        groups, 1, (rows,), contraction, columns, _dtype(inputs), _float_partials(op, settings),
-        output.dtype == "float16",
+    serial, (rows, contraction, columns) = _part(op, [rows, contraction, columns])
+    swapped, plain = (
+        Problem(groups, 1, (positions,), contraction, made, _dtype(inputs),
+                _float_partials(op, settings), output.dtype == "float16")
+        for positions, made in ((columns, rows), (rows, columns))
     )  # fmt: skip
     # As ConvModel.cpp has it for the backward and the weight pass of a fully connected layer: an
     # operand that lies the other way round makes both be arranged anew.
     turned = bool(op.attributes.get("transposed"))
-    rearranged = inputs[0].bytes + inputs[1].bytes if turned else 0
-    return _priced(op, problem, machine, settings, ipu, rearranged) + _bias(inputs, output, machine)
+    operands = inputs[0].bytes + inputs[1].bytes
+    proportion = _proportion(op, settings, ipu)
+    everything = spread(operands + output.bytes, machine)[0]
+    gained = plan(swapped, machine, proportion).total - plan(plain, machine, proportion).total
+    if serial * gained > _arranging(everything, swapped, machine):
+        problem, rearranged = plain, operands + output.bytes
+    else:
+        problem, rearranged = swapped, operands if turned else 0
+    priced = _priced(op, problem, machine, settings, ipu, rearranged, serial=serial)
+    return priced + _bias(inputs, output, machine)
+
+
+def _arranging(here: int, problem: Problem, machine: Machine) -> float:
+    """What PopLibs' planner reckons for arranging that many bytes of a tile anew: an element a
+    cycle and a quarter (addTransformCycleEstimate), and their exchange."""
+    return here * 1.25 / problem.element_bytes + here / machine.exchange
 
 
 def _dtype(inputs: list[Tensor]) -> str:
