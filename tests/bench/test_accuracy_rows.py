@@ -12,7 +12,8 @@ from softipu.accuracy.figures import Fit, Judged, counted, fits, median_error
 from softipu.accuracy.fitting import priced
 from softipu.accuracy.latency import LATENCIES, latencies
 from softipu.accuracy.memory_rows import FITS
-from softipu.accuracy.rows import ROWS, Row, Workload
+from softipu.accuracy.rows import ROWS
+from softipu.accuracy.workloads import Row, Workload
 from softipu.graph import Role
 from softipu.machine import estimate
 

@@ -10,7 +10,8 @@ from softipu.accuracy import fitting
 from softipu.accuracy.document import page
 from softipu.accuracy.micro import MICRO, Micro, measured_exchange
 from softipu.accuracy.packing import packed
-from softipu.accuracy.rows import ROWS, Row, Workload
+from softipu.accuracy.rows import ROWS
+from softipu.accuracy.workloads import Row, Workload
 from softipu.graph import Builder, Graph, Role
 from softipu.machine import Settings, calibration
 from softipu.machine.calibration import FITTED, STEP_ROWS, Constants

@@ -195,7 +195,9 @@ def test_the_last_stage_recomputes_what_is_before_its_last_checkpoint() -> None:
 
 
 def sentences(batch: int) -> Graph:
-    model = text.AnsweringTrained(text.Shape(16, 2, 2, vocabulary=50, positions=8), (2,))
+    model = text.AnsweringTrained(
+        text.Shape(16, 2, 2, vocabulary=50, positions=8), text.of_layers((2,))
+    )
     words = torch.zeros(batch, 7, dtype=torch.int32)
     ends = torch.zeros(batch, dtype=torch.int64)
     return graph_of(model, words, words, torch.ones(batch, 7), ends, ends, training=True)

@@ -18,8 +18,8 @@ from poptorch._neutral_options import settings_of
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
-from . import captures, segmentation, speech, text, vision
-from .rows import Row, Workload
+from . import captures, patches, segmentation, speech, text, vision
+from .workloads import Row, Workload
 
 _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "albert": text.ALBERT,
            "deberta": text.DEBERTA}  # fmt: skip
@@ -41,6 +41,21 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
         first_order_momentum_accum_type=torch.float16,
     ),
     "lamb": lambda p: poptorch.optim.LAMB(p, lr=1e-3, weight_decay=0.01, accum_type=torch.float16),
+    # `lamb_m_dtype` and `lamb_accl_dtype` of MLPerf's configurations.
+    "lamb, half momentum": lambda p: poptorch.optim.LAMB(
+        p,
+        lr=1e-3,
+        weight_decay=0.01,
+        accum_type=torch.float16,
+        first_order_momentum_accum_type=torch.float16,
+    ),
+    # `accum_type` of ViT's pretraining, `first_order_type` of its fine-tuning.
+    "lamb, wide sums": lambda p: poptorch.optim.LAMB(
+        p, lr=1e-3, weight_decay=0.01, accum_type=torch.float32
+    ),
+    "momentum, half": lambda p: poptorch.optim.SGD(
+        p, lr=0.1, momentum=0.9, accum_type=torch.float16, velocity_accum_type=torch.float16
+    ),
     "rmsprop": lambda p: poptorch.optim.RMSprop(p, lr=1e-3, momentum=0.9),
 }
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
@@ -60,7 +75,7 @@ def described_row(row: Row, micro_batch: int | None = None) -> tuple[Graph, Sett
 
 
 #: As many micro-batches as the deepest pipeline needs; how many there are changes no op.
-_ENOUGH = 16
+_ENOUGH = 32
 
 
 class _Key:
@@ -145,15 +160,18 @@ def _cnn(
 
 def _sentences(batch: int, length: int, packed: bool) -> tuple[torch.Tensor, ...]:
     words = torch.empty(batch, length, dtype=torch.int32)
-    shape = (batch, length, length) if packed else (batch, length)
-    return words, torch.empty_like(words), torch.empty(shape, dtype=torch.float16)
+    mask = torch.empty(batch, length, dtype=torch.int32 if packed else torch.float16)
+    return words, torch.empty_like(words), mask
 
 
 def _bert(
-    workload: Workload, batch: int, shape: str, split: tuple[int, ...], length: int, masked: int,
-    serialised: int = 1, packed: bool = False,
+    workload: Workload, batch: int, shape: str, length: int, masked: int,
+    split: tuple[int, ...] = (), halves: text.Halves = (), serialised: int = 1,
+    packed: bool = False, attention_dropout: float = 0.0, vocabulary: int = 30522,
 ) -> Made:  # fmt: skip
-    model = text.Pretraining(_SHAPES[shape], split, serialised).half()
+    sizes = replace(_SHAPES[shape], vocabulary=vocabulary)
+    placed = halves or text.of_layers(split)
+    model = text.Pretraining(sizes, placed, serialised, attention_dropout).half()
     where = torch.empty(batch, masked, dtype=torch.int64)
     labels = torch.empty(batch, masked, dtype=torch.int64)
     following = torch.empty(batch, dtype=torch.int64)
@@ -166,7 +184,7 @@ def _answers(workload: Workload, batch: int, shape: str, length: int, packed: bo
 
 def _squad(workload: Workload, batch: int, shape: str, split: tuple[int, ...], length: int) -> Made:
     ends = torch.empty(batch, dtype=torch.int64)
-    model = text.AnsweringTrained(_SHAPES[shape], split).half()
+    model = text.AnsweringTrained(_SHAPES[shape], text.of_layers(split)).half()
     return model, (*_sentences(batch, length, False), ends, ends)
 
 
@@ -186,7 +204,18 @@ def _unet(workload: Workload, batch: int, split: tuple[int, ...] = ()) -> Made:
     return segmentation.UNet(split).half(), (images,)
 
 
+def _vit(
+    workload: Workload, batch: int, pretraining: bool = True, bytes: bool = True
+) -> Made:
+    dtype = torch.uint8 if bytes else torch.float16
+    images = torch.empty(batch, 3, patches.SIDE, patches.SIDE, dtype=dtype)
+    labels = torch.empty(batch, dtype=torch.int64)
+    share = torch.empty(batch, 1, 1, 1, dtype=torch.float16)
+    model = patches.VisionTransformer(pretraining).half()
+    return model, (images, labels, share) if pretraining else (images, labels)
+
+
 _BUILDERS: dict[str, Callable[..., Made]] = {
     "cnn": _cnn, "bert": _bert, "answers": _answers, "squad": _squad, "conformer": _conformer,
-    "unet": _unet,
+    "unet": _unet, "vit": _vit,
 }  # fmt: skip

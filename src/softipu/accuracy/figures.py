@@ -12,7 +12,8 @@ from softipu.machine.rescale import with_micro_batch
 
 from .build import described_row
 from .memory_rows import FITS
-from .rows import ROWS, Row
+from .rows import ROWS
+from .workloads import Row
 
 #: A model should stop fitting between its published micro-batch and this many times as much.
 MOST = 2.5

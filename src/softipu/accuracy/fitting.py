@@ -18,7 +18,7 @@ from softipu.machine.timing import timing
 
 from .build import described_row
 from .micro import measured_exchange
-from .rows import Row
+from .workloads import Row
 
 #: What throughput is to tell; `exchange` has a measurement of its own, `imbalance` is memory.
 NAMES = ("step_overhead",)

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from .rows import FEW_PACKS, PACKS, Row, Workload, answers, bert_base, bert_large, resnet
+from .workloads import (
+    FEW_PACKS,
+    PACKS,
+    RECOMPUTE_STAGES,
+    Row,
+    Workload,
+    answers,
+    bert_base,
+    bert_large,
+    resnet,
+    squad,
+    unet,
+)
 
 _CNNS = "graphcore/examples vision/cnns/pytorch/train/configs.yml"
 _CNN_INFERENCE = "graphcore/examples vision/cnns/pytorch/inference/configs.yml"
@@ -18,8 +30,6 @@ _BYTE_FITS = "bytedance/ByteMLPerf byte_infer_perf/general_perf/backends/IPU/int
 _PADDLE = "PaddlePaddle/PaddleNLP legacy/model_zoo/bert/static_ipu/scripts/pod16"
 _UNET = "graphcore/examples vision/unet_medical/tensorflow2/README.md"
 _LARS = "momentum stands for LARS, which has the same state"
-#: PopART's kind of recomputation that keeps what enters a stage.
-_RECOMPUTE_STAGES = 3
 
 
 def _inference(name: str, micro_batch: int, **arguments: Any) -> Workload:
@@ -47,7 +57,7 @@ FITS: tuple[Row, ...] = (
         "cnn", "mk2", 16, True, 256, 1, 4,
         {"name": "resnet50", "splits": ("layer1.2", "layer2.1", "layer3.2"),
          "single_weights": True},
-        (0.15,), True, _RECOMPUTE_STAGES, off_chip_state=True, optimizer="momentum"), None,
+        (0.15,), True, RECOMPUTE_STAGES, off_chip_state=True, optimizer="momentum"), None,
         _TF_CNNS, "weights in single precision, rounded where they are used",
         roomy="the same file has 20 and more on one IPU: this one was chosen for its global batch"),
     Row("EfficientNet-B0 G16 training, 20", "EfficientNet", Workload(
@@ -80,11 +90,8 @@ FITS: tuple[Row, ...] = (
     Row("BERT-Large training, 8", "BERT", bert_large(2048), None, _BERT),
     Row("BERT-Base training, Paddle, 32", "BERT", bert_base("mk2", 512, proportion=(0.28,) * 4),
         None, f"{_PADDLE}/run_pretrain.sh", "as its throughput row"),
-    Row("BERT-Large SQuAD training, 8 IPUs, 4", "BERT", Workload(
-        "squad", "mk2", 4, True, 32, 2, 2,
-        {"shape": "large", "split": (2, 3, 3, 3, 3, 3, 3, 4), "length": 384},
-        (0.08, 0.25, 0.32, 0.32, 0.36, 0.38, 0.4, 0.32), True, sharded_state=True,
-        optimizer="adamw, half momentum"), None, _SQUAD,
+    Row("BERT-Large SQuAD training, 8 IPUs, 4", "BERT", squad(
+        "mk2", 4, 32, 2, (0.08, 0.25, 0.32, 0.32, 0.36, 0.38, 0.4, 0.32)), None, _SQUAD,
         "2 replicas; state on the chip, sharded over them"),
     Row("BERT-Large SQuAD training, 2", "BERT", Workload(
         "squad", "mk2", 2, True, 64, 1, 4,
@@ -103,9 +110,7 @@ FITS: tuple[Row, ...] = (
         (0.4,), True, sharded_state=True, optimizer="adamw"), None,
         f"{_PADDLE}/run_squad.sh",
         "4 replicas; state on the chip is sharded over them (run_pretrain.py)"),
-    Row("U-Net training, 4 IPUs, 1", "U-Net", Workload(
-        "unet", "mk2", 1, True, 24, 1, 1, {"split": (1, 2, 3)}, (0.7, 0.3, 0.45, 0.7), True,
-        _RECOMPUTE_STAGES, optimizer="momentum"), None, _UNET,
+    Row("U-Net training, 4 IPUs, 1", "U-Net", unet("mk2"), None, _UNET,
         "stages and proportions as its program has them"),
     Row("U-Net inference, 2", "U-Net", Workload(
         "unet", "mk2", 2, iterations=400, half_partials=True), None, _UNET),

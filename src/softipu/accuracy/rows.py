@@ -1,160 +1,67 @@
 """Published throughput as data: what ran, how it was configured, what was measured, who says so.
 
 What a source leaves open is filled from the same project's configuration files, and said in `note`.
-Configurations without a figure are in `memory_rows`.
+Configurations without a figure are in `memory_rows`, figures from MLPerf's logs in `mlperf_rows`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from .packing import packed
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What ran: a builder of `build` by name, its arguments, and PopTorch's options in words."""
-
-    model: str
-    chip: str
-    micro_batch: int
-    training: bool = False
-    accumulation: int = 1
-    iterations: int = 1
-    replicas: int = 1
-    arguments: dict[str, Any] = field(default_factory=dict)
-    proportion: tuple[float, ...] = ()
-    half_partials: bool = False
-    #: PopART's kind of recomputation; None: what PopTorch chooses.
-    recomputation: int | None = None
-    off_chip_state: bool = False
-    sharded_state: bool = False
-    optimizer: str = "sgd"
-    io_tiles: int = 0
-    #: Sequences in a row of the batch: packed data hold several.
-    packing: float = 1.0
-
-
-@dataclass(frozen=True)
-class Row:
-    name: str
-    family: str
-    workload: Workload
-    #: Samples each second over all replicas; None: only known to fit.
-    figure: float | None
-    source: str
-    note: str = ""
-    #: Whether the machine model's fitted constants saw this row.
-    calibrates: bool = False
-    #: The source contradicts itself here, or another source does: shown, not counted.
-    doubtful: str = ""
-    #: Why the micro-batch of a configuration that is known to fit says nothing about how full
-    #: memory is; empty: it is taken to be about the largest that fits.
-    roomy: str = ""
-
+from .mlperf_rows import MLPERF
+from .workloads import (
+    FEW_PACKS,
+    PACKS,
+    Row,
+    Workload,
+    answers,
+    bert,
+    bert_base,
+    bert_large,
+    conformer,
+    efficientnet,
+    efficientnet_torch,
+    resnet,
+    resnext,
+    squad,
+    unet,
+    vit,
+)
 
 _GRAPHCORE = "www.graphcore.cn/performance-results (stored crawl)"
 _CONFORMER = "graphcore/examples speech/conformer/pytorch/README.md"
 _BYTE = "bytedance/ByteMLPerf byte_infer_perf/general_perf/reports/IPU"
 _ALCF = "argonne-lcf/user-guides docs/ai-testbed/graphcore"
 
-#: Checkpoints of `resnet50` in graphcore/examples: all block outputs but some, all of layer4.
-_RESNET_KEPT = (
-    *(f"layer{stage}.{block}" for stage, blocks in
-      ((1, (0, 1, 2)), (2, (0, 2, 3)), (3, (0, 2, 4, 5))) for block in blocks),
-    *(f"layer4.{block}.{part}" for block in range(3)
-      for part in ("conv1", "bn1", "conv2", "bn2", "conv3", "bn3")),
-    "layer4.0", "layer4.1", "layer4.2",
-)  # fmt: skip
-#: Where the sequential stages of the MLPerf configuration end (`resnet50_mlperf_pod16_bs20` in
-#: graphcore/examples): what recomputation keeps. Of the last stage only what lies before a
-#: checkpoint would be repeated, and it has none (graphcore/tensorflow pipeline_recomputation.cc).
-_MLPERF_KEPT = (
-    "layer1.0", "layer1.2", "layer2.0", "layer2.2", "layer3.0", "layer3.3",
-    *(f"{block}.{part}" for block in ("layer3.4", "layer3.5", "layer4.0", "layer4.1", "layer4.2")
-      for part in ("conv1", "bn1", "conv2", "bn2", "conv3", "bn3")),
-    "layer4.0.downsample.0", "layer4.0.downsample.1", "layer3.4", "layer3.5", "layer4.0",
-    "layer4.1", "layer4.2",
-)  # fmt: skip
-_RECOMPUTE_ALL = 4
-
-
-def resnet(
-    chip: str, micro_batch: int, accumulation: int, replicas: int, *, mlperf: bool = False,
-    proportion: float = 0.16,
-) -> Workload:  # fmt: skip
-    return Workload(
-        "cnn", chip, micro_batch, True, accumulation, 1, replicas,
-        {"name": "resnet50", "kept": _MLPERF_KEPT if mlperf else _RESNET_KEPT},
-        (proportion,), True, _RECOMPUTE_ALL, optimizer="momentum",
-    )  # fmt: skip
-
-
-def _efficientnet(micro_batch: int, accumulation: int, *, half_partials: bool = True) -> Workload:
-    """B4 with groups of 16, over two IPUs; the split is a little past the middle of the blocks."""
-    return Workload(
-        "cnn", "bow", micro_batch, True, accumulation, 1, 8,
-        {"name": "efficientnet-b4", "efficientnet_group_dim": 16, "efficientnet_expand_ratio": 4,
-         "norm_type": "group", "norm_num_groups": 4, "splits": ("features.4.0.block.2",),
-         # `add_1` and `add_3` of the configuration: residual sums of the second group of blocks.
-         "kept": ("features.2.1", "features.2.3")},
-        (0.1,), half_partials, sharded_state=True, optimizer="rmsprop",
-    )  # fmt: skip
-
-
-def bert_large(accumulation: int, *, packing: float = 1.0, words: int = 20, off_chip: bool = True,
-                proportion: tuple[float, ...] = (0.15, 0.25, 0.25, 0.25)) -> Workload:  # fmt: skip
-    return Workload(
-        "bert", "bow", 8, True, accumulation, 1, 4,
-        {"shape": "large", "split": (3, 7, 7, 7), "length": 128, "masked": words,
-         "serialised": 2, "packed": packing > 1},
-        proportion, True, off_chip_state=off_chip, sharded_state=off_chip, optimizer="lamb",
-        packing=packing,
-    )  # fmt: skip
-
-
-def bert_base(chip: str, accumulation: int, *, off_chip: bool = True,
-               proportion: tuple[float, ...] = (0.25,) * 4) -> Workload:  # fmt: skip
-    return Workload(
-        "bert", chip, 32, True, accumulation, 1, 4,
-        {"shape": "base", "split": (0, 4, 4, 4), "length": 128, "masked": 20},
-        proportion, True, off_chip_state=off_chip, sharded_state=off_chip, optimizer="lamb",
-    )  # fmt: skip
-
-
-def _conformer(chip: str, replicas: int) -> Workload:
-    return Workload(
-        "conformer", chip, 4, True, 4032 // replicas, 1, replicas, {}, (0.3,) * 4, True,
-        optimizer="adam",
-    )  # fmt: skip
-
-
-#: ByteMLPerf has partial sums in half precision unless a configuration says otherwise
-#: (backends/IPU/compile_backend_ipu.py); PopRT's example leaves them as they are.
-def answers(shape: str, batch: int, length: int, proportion: float, packing: float = 1.0,
-             half: bool = True, chip: str = "c600") -> Workload:  # fmt: skip
-    return Workload(
-        "answers", chip, batch, arguments={"shape": shape, "length": length,
-                                             "packed": packing > 1},
-        proportion=(proportion,), packing=packing, iterations=1, half_partials=half,
-    )  # fmt: skip
-
-
-_TF_STATE = "optimiser state off the chip, as in the TensorFlow 2 configuration of the same project"
-#: The configurations allow 100 sequences in 40 packs of 384 words, or 20 in 10.
-PACKS, FEW_PACKS = packed(40, 384, 100), packed(10, 384, 20)
+#: Configurations of graphcore/examples, by the tag that has them.
+_TF_CNNS = "v3.0.0 vision/cnns/tensorflow1/training/configs.yml"
+_POPART = "v3.1.0 nlp/bert/popart/configs"
+_TF_BERT = "v3.0.0 nlp/bert/tensorflow1/configs"
+_TF2_BERT = "nlp/bert/tensorflow2/configs: state off the chip"
+_TORCH_BERT = "nlp/bert/pytorch/configs_pretraining.yml"
+_VIT = "vision/vit/pytorch/configs.yml and benchmarks.yml"
 _PACKED = (
     f"packs of 384 words hold {PACKS:.2f} sequences: lengths as the benchmark draws them, each "
     "put into the first pack with room"
 )
+_WORDS = {"vocabulary": 30400}
+_IN_FIVE = {"vocabulary": 30400, "serialised": 5}
+#: Phase 2 of pretraining: longer sequences, fewer of them.
+_LONG = {"length": 512, "masked": 76}
+_MIDDLE = {"length": 384, "masked": 56}
 
 ROWS: tuple[Row, ...] = (
     Row("ResNet-50 training, TF1, batch 1920", "ResNet", resnet("bow", 20, 6, 16, mlperf=True,
         proportion=0.15), 42029, _GRAPHCORE, "MLPerf configuration with micro-batch 20"),
-    Row("ResNet-50 training, TF1, batch 3520", "ResNet", resnet("bow", 20, 11, 16, mlperf=True,
-        proportion=0.15), 44059, _GRAPHCORE, "MLPerf configuration with micro-batch 20",
-        calibrates=True),
+    Row("ResNet-50 training, TF1, batch 3520", "ResNet", resnet("bow", 22, 10, 16, mlperf=True,
+        proportion=0.15), 44059, _GRAPHCORE, f"as in {_TF_CNNS}", calibrates=True),
+    Row("ResNet-50 training, TF1, Pod64, batch 2560", "ResNet", resnet("bow", 20, 2, 64,
+        mlperf=True, proportion=0.14), 145287, _GRAPHCORE,
+        "MLPerf configuration with micro-batch 20"),
+    Row("ResNet-50 training, TF1, Pod64, batch 5120", "ResNet", resnet("bow", 20, 4, 64,
+        mlperf=True, proportion=0.15), 153205, _GRAPHCORE, f"as in {_TF_CNNS}"),
+    Row("ResNet-50 training, TF1, Pod256, before SDK 2.5", "ResNet", resnet("bow", 20, 2, 256,
+        mlperf=True, proportion=0.15), 425514, _GRAPHCORE, f"as in {_TF_CNNS}"),
+    Row("ResNet-50 training, TF1, Pod256", "ResNet", resnet("bow", 20, 2, 256, mlperf=True,
+        proportion=0.15), 456906, _GRAPHCORE, f"as in {_TF_CNNS}"),
     Row("ResNet-50 training, PyTorch, batch 16384", "ResNet", resnet("bow", 16, 64, 16), 37061,
         _GRAPHCORE, "micro-batch 16, the only one near 18 that divides the batch"),
     Row("ResNet-50 training, MLPerf v1.1, POD16", "ResNet", resnet("mk2", 20, 6, 16, mlperf=True,
@@ -167,37 +74,121 @@ ROWS: tuple[Row, ...] = (
     Row("ResNet-50 training, 4 IPUs, ALCF guide", "ResNet", resnet("bow", 18, 228, 4), 8125.8,
         f"{_ALCF}/example-programs.md",
         doubtful="the same configuration on the same machines has 9960 in another file"),
-    Row("EfficientNet-B4 G16 training, TF1", "EfficientNet", _efficientnet(4, 192), 9000,
-        _GRAPHCORE, "micro-batch 4, as PyTorch's configuration", calibrates=True),
-    Row("EfficientNet-B4 G16 training, TF1, before SDK 2.5", "EfficientNet", _efficientnet(4, 192),
-        8936, _GRAPHCORE, "micro-batch 4, as PyTorch's configuration"),
-    Row("EfficientNet-B4 G16 training, PyTorch", "EfficientNet", _efficientnet(4, 32), 8263,
+    Row("EfficientNet-B4 G16 training, TF1", "EfficientNet", efficientnet(256, 8), 9000,
+        _GRAPHCORE, f"as in {_TF_CNNS}; momentum stands for LARS", calibrates=True),
+    Row("EfficientNet-B4 G16 training, TF1, before SDK 2.5", "EfficientNet", efficientnet(256, 8),
+        8936, _GRAPHCORE, f"as in {_TF_CNNS}; momentum stands for LARS"),
+    Row("EfficientNet-B4 G16 training, TF1, Pod64", "EfficientNet", efficientnet(64, 32),
+        34140, _GRAPHCORE, f"as in {_TF_CNNS}; momentum stands for LARS"),
+    Row("EfficientNet-B4 G16 training, TF1, Pod64, before SDK 2.5", "EfficientNet",
+        efficientnet(64, 32), 34943, _GRAPHCORE, f"as in {_TF_CNNS}; momentum stands for LARS"),
+    Row("EfficientNet-B4 G16 training, TF1, Pod256", "EfficientNet", efficientnet(16, 128),
+        122665, _GRAPHCORE, f"as in {_TF_CNNS}, with more replicas and the same batch"),
+    Row("EfficientNet-B4 G16 training, TF1, Pod256, before SDK 2.5", "EfficientNet",
+        efficientnet(16, 128), 117641, _GRAPHCORE,
+        f"as in {_TF_CNNS}, with more replicas and the same batch"),
+    Row("EfficientNet-B4 G16 training, PyTorch", "EfficientNet", efficientnet_torch(32), 8263,
         _GRAPHCORE, "16.32 in the source; partial sums in half precision as in the configuration"),
-    Row("BERT-Large training, PopART", "BERT", bert_large(2048), 5179, _GRAPHCORE),
-    Row("BERT-Large training, TF1", "BERT", bert_large(2050), 5125, _GRAPHCORE),
+    Row("ResNeXt-101 training, TF1", "ResNeXt", resnext(), 12277, _GRAPHCORE,
+        f"32 groups of 4 at first, as in {_TF_CNNS}"),
+    Row("ResNeXt-101 training, TF1, before SDK 2.5", "ResNeXt", resnext(), 12221, _GRAPHCORE,
+        f"32 groups of 4 at first, as in {_TF_CNNS}"),
+    Row("U-Net training, Bow-2000", "U-Net", unet("bow"), 151, _GRAPHCORE,
+        "stages and proportions as its program has them"),
+    Row("ViT-B/16 pretraining", "ViT", vit(8, 2048, 4), 7615, _GRAPHCORE, f"as in {_VIT}"),
+    Row("ViT-B/16 pretraining, Pod64", "ViT", vit(8, 512, 16, sharded=False), 27868, _GRAPHCORE,
+        f"as in {_VIT}"),
+    Row("ViT-B/16 pretraining, Pod64, before SDK 2.5", "ViT", vit(8, 512, 16, sharded=False),
+        31200, _GRAPHCORE, f"as in {_VIT}"),
+    Row("ViT-B/16 fine-tuning", "ViT", vit(17, 30, 4, optimizer="momentum, half", iterations=8,
+        pretraining=False, bytes=False), 7319, _GRAPHCORE, f"as in {_VIT}"),
+    Row("BERT-Large training, PopART", "BERT", bert_large(2048, **_IN_FIVE), 5179, _GRAPHCORE),
+    Row("BERT-Large training, TF1", "BERT", bert_large(2050, **_IN_FIVE), 5125, _GRAPHCORE),
     Row("BERT-Large training, TF2, SDK 3.1", "BERT", bert_large(
-        2040, proportion=(0.10, 0.19, 0.20, 0.25)), 4528, _GRAPHCORE, _TF_STATE),
+        2040, proportion=(0.10, 0.19, 0.20, 0.25), sharded=False, serialised=1, **_WORDS), 4528,
+        _GRAPHCORE, f"as in {_TF2_BERT}"),
     Row("BERT-Large training, TF2, SDK 3.3", "BERT", bert_large(
-        2040, proportion=(0.10, 0.19, 0.20, 0.25)), 4527, _GRAPHCORE, _TF_STATE),
+        2040, proportion=(0.10, 0.19, 0.20, 0.25), sharded=False, serialised=1, **_WORDS), 4527,
+        _GRAPHCORE, f"as in {_TF2_BERT}"),
     Row("BERT-Large packed training, PopART", "BERT", bert_large(
-        1712, packing=1.17, words=23), 6044, _GRAPHCORE),
+        1712, packing=1.17, words=23, **_IN_FIVE), 6044, _GRAPHCORE),
     Row("BERT-Large packed training, PyTorch, SDK 3.1", "BERT", bert_large(
         1752, packing=1.17, words=23), 5592, _GRAPHCORE),
     Row("BERT-Large packed training, PyTorch, SDK 3.3", "BERT", bert_large(
         1752, packing=1.17, words=23), 5600, _GRAPHCORE, calibrates=True),
-    Row("BERT-Base training, PopART", "BERT", bert_base("bow", 512), 16391, _GRAPHCORE),
+    Row("BERT-Large training, PopART, Pod64", "BERT", bert_large(512, replicas=16, **_IN_FIVE),
+        19353, _GRAPHCORE),
+    Row("BERT-Large training, TF1, Pod64", "BERT", bert_large(
+        520, replicas=16, proportion=(0.15, 0.23, 0.25, 0.25), **_IN_FIVE), 18907, _GRAPHCORE,
+        f"as in {_TF_BERT}"),
+    Row("BERT-Large training, TF2, Pod64", "BERT", bert_large(
+        520, replicas=16, proportion=(0.10, 0.19, 0.20, 0.20), **_IN_FIVE), 18199, _GRAPHCORE,
+        f"as in {_TF2_BERT}"),
+    Row("BERT-Large packed training, PopART, Pod64", "BERT", bert_large(
+        428, replicas=16, packing=1.17, words=23, **_IN_FIVE), 22759, _GRAPHCORE,
+        f"as in {_POPART}, with the same batch"),
+    Row("BERT-Large packed training, PyTorch, Pod64, SDK 3.1", "BERT", bert_large(
+        438, replicas=16, packing=1.17, words=23, proportion=(0.14, 0.19, 0.19, 0.19)), 18494,
+        _GRAPHCORE, f"as in {_TORCH_BERT}"),
+    Row("BERT-Large packed training, PyTorch, Pod64, SDK 3.2", "BERT", bert_large(
+        438, replicas=16, packing=1.17, words=23, proportion=(0.14, 0.19, 0.19, 0.19)), 18442,
+        _GRAPHCORE, f"as in {_TORCH_BERT}"),
+    *(
+        Row(f"BERT-Large packed training, 512 words, {name}", "BERT", bert(
+            "large", "bow", 2, accumulation, replicas, proportion, packing=2.0, **_LONG, **more),
+            figure, _GRAPHCORE, f"as in {where}; 2 sequences in a pack, as its program counts them")
+        for name, accumulation, replicas, proportion, more, figure, where in (
+            ("PopART", 1200, 4, (0.16, 0.21, 0.21, 0.21), _IN_FIVE, 2126, _POPART),
+            ("PopART, Pod64", 300, 16, (0.16, 0.21, 0.21, 0.21), _IN_FIVE, 7789, _POPART),
+            ("PyTorch, SDK 3.1", 1024, 4, (0.10, 0.15, 0.15, 0.15), {"serialised": 2}, 1969,
+             _TORCH_BERT),
+            ("PyTorch, SDK 3.3", 1024, 4, (0.10, 0.15, 0.15, 0.15), {"serialised": 2}, 1973,
+             _TORCH_BERT),
+            ("PyTorch, Pod64, SDK 3.1", 256, 16, (0.13, 0.19, 0.19, 0.19), {"serialised": 2}, 6510,
+             _TORCH_BERT),
+            ("PyTorch, Pod64, SDK 3.2", 256, 16, (0.13, 0.19, 0.19, 0.19), {"serialised": 2}, 6543,
+             _TORCH_BERT))
+    ),
+    *(
+        Row(f"BERT-Large training, 384 words, {name}", "BERT", bert(
+            "large", "bow", 2, accumulation, replicas, (0.15, 0.40, 0.40, 0.40), length=384,
+            masked=masked, **_IN_FIVE), figure, _GRAPHCORE, f"as in {where}")
+        for name, accumulation, replicas, masked, figure, where in (
+            ("PopART", 2048, 4, 56, 1470, _POPART), ("TF1", 2050, 4, 58, 1420, _TF_BERT),
+            ("PopART, Pod64", 512, 16, 56, 5444, _POPART),
+            ("TF1, Pod64", 520, 16, 58, 5340, f"{_TF_BERT}, whose batch is 16640, not 16400"))
+    ),
+    Row("BERT-Large SQuAD training, PopART", "BERT", squad(
+        "bow", 4, 32, 4, (0.1, 0.3, 0.32, 0.34, 0.36, 0.38, 0.4, 0.32)), 1183, _GRAPHCORE,
+        f"as in {_POPART}"),
+    *(
+        Row(f"BERT-Large SQuAD training, PyTorch, SDK {sdk}", "BERT", squad(
+            "bow", 4, 32, 2, (0.08, 0.25, 0.32, 0.32, 0.36, 0.38, 0.4, 0.32)), figure, _GRAPHCORE,
+            "as in nlp/bert/pytorch/configs_squad.yml")
+        for sdk, figure in (("3.1", 989), ("3.3", 1009))
+    ),
+    Row("BERT-Base training, PopART", "BERT", bert_base(
+        "bow", 512, proportion=(0.28,) * 4, **_IN_FIVE), 16391, _GRAPHCORE, f"as in {_POPART}"),
     Row("BERT-Base training, TF2, SDK 3.1", "BERT", bert_base(
-        "bow", 510, proportion=(0.28, 0.26, 0.28, 0.28)), 15157, _GRAPHCORE, _TF_STATE),
+        "bow", 510, proportion=(0.28, 0.26, 0.28, 0.28), sharded=False, **_WORDS), 15157,
+        _GRAPHCORE, f"as in {_TF2_BERT}"),
     Row("BERT-Base training, TF2, SDK 3.3", "BERT", bert_base(
-        "bow", 510, proportion=(0.28, 0.26, 0.28, 0.28)), 15173, _GRAPHCORE, _TF_STATE),
+        "bow", 510, proportion=(0.28, 0.26, 0.28, 0.28), sharded=False, **_WORDS), 15173,
+        _GRAPHCORE, f"as in {_TF2_BERT}"),
     Row("BERT-Base training, PyTorch", "BERT", bert_base("bow", 512), 15911, _GRAPHCORE,
         calibrates=True),
+    Row("BERT-Base training, 512 words, PopART", "BERT", bert(
+        "base", "bow", 8, 512, 4, (0.28,) * 4, **_LONG, **_IN_FIVE), 3656, _GRAPHCORE,
+        f"as in {_POPART}"),
+    Row("BERT-Base training, 384 words, TF2", "BERT", bert(
+        "base", "bow", 8, 510, 4, (0.28, 0.26, 0.28, 0.28), sharded=False, **_MIDDLE, **_WORDS),
+        4387, _GRAPHCORE, f"as in {_TF2_BERT}"),
     Row("BERT-Base training, Paddle", "BERT", bert_base(
         "mk2", 512, proportion=(0.28,) * 4), 11700,
         "PaddlePaddle/PaddleNLP legacy/model_zoo/bert/static_ipu/README.md",
         "POD16 without a generation: Mk2, by its date"),
     *(
-        Row(f"Conformer-medium training, {system}", "Conformer", _conformer(chip, replicas), figure,
+        Row(f"Conformer-medium training, {system}", "Conformer", conformer(chip, replicas), figure,
             f"{_CONFORMER} L110-122", calibrates=system == "M2000 POD4")
         for chip, system, replicas, figure in (
             ("mk2", "M2000 POD4", 1, 819), ("mk2", "M2000 POD16", 4, 3163),
@@ -222,4 +213,5 @@ ROWS: tuple[Row, ...] = (
         "norm_type": "none"}, half_partials=True, io_tiles=64), 7062,
         f"{_BYTE}/resnet50-torch-fp32",
         "4 clients; norms folded into convolutions, as ONNX files have them"),
+    *MLPERF,
 )  # fmt: skip

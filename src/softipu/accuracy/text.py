@@ -54,7 +54,9 @@ class Attention(nn.Module):
             self.position_key = nn.Linear(shape.hidden, shape.hidden, bias=False)
             self.position_query = nn.Linear(shape.hidden, shape.hidden)
 
-    def forward(self, x: Tensor, mask: Tensor, relative: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, relative: Tensor | None = None
+    ) -> Tensor:
         batch, length, width = x.shape
         heads = self.shape.heads
         q, k, v = (
@@ -64,7 +66,8 @@ class Attention(nn.Module):
         scores = q @ k.transpose(2, 3)
         if relative is not None:
             scores = scores + self._by_position(q, k, relative)
-        weights = (scores / math.sqrt(width // heads) + mask).softmax(-1)
+        scores = scores / math.sqrt(width // heads)
+        weights = (scores if mask is None else scores + mask).softmax(-1)
         mixed = (self.dropout(weights) @ v).transpose(1, 2).reshape(batch, length, width)
         result: Tensor = self.out(mixed)
         return result
@@ -84,30 +87,54 @@ class Attention(nn.Module):
         return to_position + to_content
 
 
-class Layer(nn.Module):
-    def __init__(self, shape: Shape, dropout: float) -> None:
+class Attending(nn.Module):
+    """The first half of a layer."""
+
+    def __init__(self, shape: Shape, dropout: float, attention_dropout: float) -> None:
         super().__init__()
-        self.attention = Attention(shape, dropout)
+        self.attention = Attention(shape, attention_dropout)
         self.norm = nn.LayerNorm(shape.hidden)
-        self.wide = nn.Linear(shape.hidden, shape.inner)
-        self.thin = nn.Linear(shape.inner, shape.hidden)
-        self.last_norm = nn.LayerNorm(shape.hidden)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor, relative: Tensor | None = None) -> Tensor:
-        x = self.norm(x + self.dropout(self.attention(x, mask, relative)))
-        result: Tensor = self.last_norm(x + self.dropout(self.thin(F.gelu(self.wide(x)))))
+        result: Tensor = self.norm(x + self.dropout(self.attention(x, mask, relative)))
         return result
 
 
-class Encoder(nn.Module):
-    """Embeddings and layers; `split` says how many layers each IPU has, embeddings are on the
-    first."""
+class Feeding(nn.Module):
+    """The second half."""
 
-    def __init__(self, shape: Shape, split: Sequence[int] = (), dropout: float = 0.0) -> None:
+    def __init__(self, shape: Shape, dropout: float) -> None:
+        super().__init__()
+        self.wide = nn.Linear(shape.hidden, shape.inner)
+        self.thin = nn.Linear(shape.inner, shape.hidden)
+        self.norm = nn.LayerNorm(shape.hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.norm(x + self.dropout(self.thin(F.gelu(self.wide(x)))))
+        return result
+
+
+#: Which IPU has how many halves of layers, in the order of the layers.
+Halves = Sequence[tuple[int, int]]
+
+
+def of_layers(split: Sequence[int]) -> Halves:
+    """Whole layers on one IPU after the other."""
+    return tuple((ipu, 2 * count) for ipu, count in enumerate(split))
+
+
+class Encoder(nn.Module):
+    """Embeddings and layers; embeddings are on the first IPU."""
+
+    def __init__(
+        self, shape: Shape, halves: Halves = (), dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.shape = shape
-        self.split = tuple(split) or (shape.layers,)
+        self.halves = tuple(halves) or of_layers((shape.layers,))
         width = shape.narrow or shape.hidden
         self.words = nn.Embedding(shape.vocabulary, width)
         self.places = nn.Embedding(shape.positions, width)
@@ -116,7 +143,10 @@ class Encoder(nn.Module):
         self.up = nn.Linear(width, shape.hidden) if shape.narrow else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         count = 1 if shape.shared else shape.layers
-        self.layers = nn.ModuleList(Layer(shape, dropout) for _ in range(count))
+        self.layers = nn.ModuleList()
+        for _ in range(count):
+            self.layers.append(Attending(shape, dropout, attention_dropout))
+            self.layers.append(Feeding(shape, dropout))
         if shape.relative:
             self.relative = nn.Embedding(2 * shape.positions, shape.hidden)
 
@@ -127,25 +157,34 @@ class Encoder(nn.Module):
             x = self.up(self.dropout(self.norm(x)))
             bias = _bias(mask, x.dtype)
             relative = self.relative.weight[: 2 * words.shape[1]] if self.shape.relative else None
-        number = 0
-        for ipu, count in enumerate(self.split):
+        done = 0
+        for ipu, count in self.halves:
             if not count:
                 continue
-            with poptorch.Block(f"stage {ipu}", ipu_id=ipu):
+            # Layers that come back to the first IPU are in one stage with the head.
+            with poptorch.Block("head" if done and not ipu else f"stage {ipu}", ipu_id=ipu):
                 for _ in range(count):
-                    layer = self.layers[0 if self.shape.shared else number]
-                    x = layer(x, bias, relative)
-                    number += 1
-                    if number < self.shape.layers:  # nothing after the last is made again
-                        x = poptorch.recomputationCheckpoint(x)
-        result: Tensor = x
-        return result
+                    x = self._half(done, x, bias, relative)
+                    done += 1
+        return x
+
+    def _half(self, number: int, x: Tensor, bias: Tensor, relative: Tensor | None) -> Tensor:
+        half = self.layers[number % len(self.layers)]
+        if number % 2 == 0:
+            attended: Tensor = half(x, bias, relative)
+            return attended
+        result: Tensor = half(x)
+        # Nothing after the last layer is made again.
+        last = number + 1 == 2 * self.shape.layers
+        return result if last else poptorch.recomputationCheckpoint(result)
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores: nothing, or so much that the softmax is 0. Packed sequences have a
-    mask for each pair of places."""
-    wide = mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
+    """What is added to scores: nothing, or so much that the softmax is 0. In packs the mask has the
+    number of each word's sequence, and words see those of their own."""
+    wide = mask[:, None, None, :]
+    if not mask.dtype.is_floating_point:
+        wide = wide == mask[:, None, :, None]
     bias: Tensor = (1.0 - wide.to(dtype)) * -10000.0
     return bias
 
@@ -153,14 +192,17 @@ def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
 class Answering(nn.Module):
     """SQuAD: where an answer begins and ends."""
 
-    def __init__(self, shape: Shape, split: Sequence[int] = ()) -> None:
+    def __init__(
+        self, shape: Shape, halves: Halves = (), dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.encoder = Encoder(shape, split)
+        self.encoder = Encoder(shape, halves, dropout, attention_dropout)
         self.ends = nn.Linear(shape.hidden, 2)
 
     def forward(self, words: Tensor, kinds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         x = self.encoder(words, kinds, mask)
-        last = len(self.encoder.split) - 1
+        last, _ = self.encoder.halves[-1]
         with poptorch.Block(f"stage {last}", ipu_id=last):
             start, end = self.ends(x).unbind(-1)
         return start, end
@@ -169,18 +211,15 @@ class Answering(nn.Module):
 class AnsweringTrained(nn.Module):
     """The same with its loss."""
 
-    def __init__(self, shape: Shape, split: Sequence[int]) -> None:
+    def __init__(self, shape: Shape, halves: Halves) -> None:
         super().__init__()
-        self.model = Answering(shape, split)
-        self.model.encoder.dropout.p = 0.1
-        for layer in self.model.encoder.layers:
-            layer.dropout.p = layer.attention.dropout.p = 0.1  # type: ignore[union-attr]
+        self.model = Answering(shape, halves, dropout=0.1, attention_dropout=0.1)
 
     def forward(
         self, words: Tensor, kinds: Tensor, mask: Tensor, start: Tensor, end: Tensor
     ) -> Tensor:
         first, last = self.model(words, kinds, mask)
-        stage = len(self.model.encoder.split) - 1
+        stage, _ = self.model.encoder.halves[-1]
         with poptorch.Block(f"stage {stage}", ipu_id=stage):
             both = F.cross_entropy(first, start) + F.cross_entropy(last, end)
             return poptorch.identity_loss(both, "mean")
@@ -189,9 +228,11 @@ class AnsweringTrained(nn.Module):
 class Pretraining(nn.Module):
     """Masked words and next sentences; the head shares the embeddings, so it is on their IPU."""
 
-    def __init__(self, shape: Shape, split: Sequence[int], serialised: int = 1) -> None:
+    def __init__(
+        self, shape: Shape, halves: Halves, serialised: int = 1, attention_dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        self.encoder = Encoder(shape, split, dropout=0.1)
+        self.encoder = Encoder(shape, halves, 0.1, attention_dropout)
         self.serialised = serialised
         self.transform = nn.Linear(shape.hidden, shape.hidden)
         self.norm = nn.LayerNorm(shape.hidden)

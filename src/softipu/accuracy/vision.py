@@ -16,17 +16,17 @@ from ..bench import layers, models
 from ..bench.options import Options
 
 
-def network(name: str, **changes: Any) -> nn.Module:
-    """A network in half precision; `changes` are fields of the harness's options."""
+def network(name: str, group_width: int = 0, **changes: Any) -> nn.Module:
+    """A network in half precision; `changes` are fields of the harness's options. A ResNet with a
+    `group_width` is a ResNeXt of 32 groups."""
     options = Options(model=name, **changes)
-    make = models._efficientnet if name.startswith("efficientnet") else _plain
-    model = make(options)
+    if name.startswith("efficientnet"):
+        model = models._efficientnet(options)
+    else:
+        groups = {"groups": 32, "width_per_group": group_width} if group_width else {}
+        model = models._function(options)(weights=None, **groups)
     layers.set_norms(model, options)
     return model.half()
-
-
-def _plain(options: Options) -> nn.Module:
-    return models._function(options)(weights=None)
 
 
 def side_of(name: str) -> int:

@@ -47,13 +47,13 @@ def described(request: Request, chip: str) -> tuple[Any, Any]:
 
 def _known(request: Request, chip: str) -> tuple[Any, Any]:
     from softipu.accuracy.build import described_row
-    from softipu.accuracy.rows import Row
+    from softipu.accuracy.workloads import Row
 
     return described_row(Row(request.target, "", _workload(request, chip), None, ""))
 
 
 def _workload(request: Request, chip: str) -> Any:
-    from softipu.accuracy.rows import Workload
+    from softipu.accuracy.workloads import Workload
 
     _refuse_idle(request)
     model, arguments, optimizer, batch = _model(request)

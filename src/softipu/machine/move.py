@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, log2, prod
+from math import ceil, gcd, log2, prod
 
 from softipu.graph import Op, Tensor
 
@@ -12,18 +12,36 @@ from .plan import splits
 from .vector import apply, over_tiles
 
 #: Of a copy that rearranges on a tile: PopLibs' regression over ten thousand tests
-#: (lib/poplin/ConvModel.cpp), for pieces of a multiple of 8 bytes.
+#: (lib/poplin/ConvModel.cpp), for pieces of a multiple of 8, of 4 and of 2 bytes.
 REARRANGE_START, REARRANGE_PER_BYTE = 587, 0.4404
+REARRANGE_PER_BYTE_OF_4, REARRANGE_PER_BYTE_OF_2 = 3.125, 5.1484
 
 
-def moved(tensor_bytes: int, machine: Machine, *, rearranged: bool, plan: str = "") -> Cost:
+def piece(element_bytes: int, *sizes: int) -> int:
+    """Bytes that stay together when dimensions of these sizes change their order: elements come in
+    blocks of what divides all of them, and more than 16 are never needed."""
+    return gcd(16, *sizes) * element_bytes
+
+
+def rearranging(here: float, piece: int) -> float:
+    """Cycles to bring that many bytes of a tile into another order, in such pieces."""
+    if piece % 8 == 0:
+        rate = REARRANGE_PER_BYTE
+    else:
+        rate = REARRANGE_PER_BYTE_OF_4 if piece % 4 == 0 else REARRANGE_PER_BYTE_OF_2
+    return REARRANGE_START + rate * here
+
+
+def moved(
+    tensor_bytes: int, machine: Machine, *, rearranged: bool, piece: int = 8, plan: str = ""
+) -> Cost:
     """Bytes that change tiles, and maybe their order on the tile."""
     if tensor_bytes == 0:
         return Cost(plan=plan)
     here, tiles = spread(tensor_bytes, machine)
     total = exchange(float(here), machine)
     if rearranged:
-        cycles = REARRANGE_START + REARRANGE_PER_BYTE * here
+        cycles = rearranging(here, piece)
     else:
         cycles = machine.copy_call + here / machine.copy
     copy = vertex("copy", cycles, tiles=tiles, plan=plan)
@@ -34,7 +52,12 @@ def transpose(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Mach
     order = tuple(op.attributes["order"])
     # While the last axis stays last, whole runs move and nothing is interleaved anew.
     last = bool(order) and order[-1] != len(order) - 1
-    return moved(outputs[0].bytes, machine, rearranged=last, plan="transpose")
+    result = outputs[0]
+    together = 8
+    if last and result.elements:
+        size = result.bytes // result.elements
+        together = piece(size, inputs[0].shape[-1], result.shape[-1])
+    return moved(result.bytes, machine, rearranged=last, piece=together, plan="transpose")
 
 
 def copy(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -9,8 +11,8 @@ from softipu.graph import Op, Tensor
 
 from .chip import Machine
 from .cost import Cost, messages, spread
-from .move import REARRANGE_PER_BYTE, REARRANGE_START
-from .plan import Plan, plan
+from .move import piece, rearranging
+from .plan import Plan, arranging, padded_bytes, plan
 from .problem import Problem
 from .settings import Settings
 from .vector import apply, broadcast
@@ -30,11 +32,19 @@ def _proportion(op: Op, settings: Settings, ipu: int) -> float:
     return float(op.attributes.get("available_memory_proportion", settings.proportion(ipu)))
 
 
+@dataclass(frozen=True)
+class _Turned:
+    """Bytes that lie the wrong way round before (or after) a multiplication, in which pieces."""
+
+    bytes: int
+    piece: int
+
+
 def _priced(
-    op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int, rearranged: int,
-    activations: int = 0, serial: int = 1,
+    op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int,
+    turned: Sequence[_Turned] = (), activations: int = 0, serial: int = 1,
 ) -> Cost:  # fmt: skip
-    """The plan's cost, and that of `rearranged` bytes that lie the wrong way round before.
+    """The plan's cost, and that of what lies the wrong way round.
 
     `activations`: bytes of an input that the op before left in groups of channels. `serial`: how
     often the problem is solved, one part after the other.
@@ -43,15 +53,27 @@ def _priced(
     total = _of_plan(chosen, problem)
     if serial > 1:
         total = total.times(serial)
+    # What is arranged anyway takes its padding then.
+    arranged = turned or _padded(chosen, problem, serial)
     copied = 0 if chosen.method.group_grain in (1, CHANNEL_GROUP) else activations
-    if rearranged:
-        here, _ = spread(rearranged, machine)
+    if arranged:
+        parts = [(spread(part.bytes, machine)[0], part.piece) for part in arranged]
+        here = sum(size for size, _ in parts)
         total += Cost(
-            compute=REARRANGE_START + REARRANGE_PER_BYTE * here, exchange=here / machine.exchange,
-            steps=2, temporary=2 * here, vertices=frozenset(("transpose",)), instances=1,
-            messages=messages(here),
+            compute=sum(rearranging(size, piece) for size, piece in parts),
+            exchange=here / machine.exchange, steps=2, temporary=2 * here,
+            vertices=frozenset(("transpose",)), instances=1, messages=messages(here),
         )  # fmt: skip
-    return total + Cost(temporary=chosen.temporary + spread(rearranged + copied, machine)[0])
+        copied += sum(part.bytes for part in arranged)
+    return total + Cost(temporary=chosen.temporary + spread(copied, machine)[0])
+
+
+def _padded(chosen: Plan, problem: Problem, serial: int) -> list[_Turned]:
+    """Operands and result that get or lose padding of their channels."""
+    size = problem.element_bytes
+    ins, outs = piece(size, problem.contraction), piece(size, problem.outputs)
+    amounts = zip(padded_bytes(problem, chosen.method), (ins, min(ins, outs), outs), strict=True)
+    return [_Turned(serial * amount, together) for amount, together in amounts if amount]
 
 
 def _of_plan(chosen: Plan, problem: Problem) -> Cost:
@@ -116,23 +138,22 @@ def matmul(
     )  # fmt: skip
     # As ConvModel.cpp has it for the backward and the weight pass of a fully connected layer: an
     # operand that lies the other way round makes both be arranged anew.
-    turned = bool(op.attributes.get("transposed"))
-    operands = inputs[0].bytes + inputs[1].bytes
+    operands = [_turned(tensor) for tensor in inputs[:2]]
+    everything = [*operands, _turned(output)]
     proportion = _proportion(op, settings, ipu)
-    everything = spread(operands + output.bytes, machine)[0]
     gained = plan(swapped, machine, proportion).total - plan(plain, machine, proportion).total
-    if serial * gained > _arranging(everything, swapped, machine):
-        problem, rearranged = plain, operands + output.bytes
+    amounts = tuple(part.bytes for part in everything)
+    if serial * gained > arranging(amounts, swapped, machine):
+        problem, turned = plain, everything
     else:
-        problem, rearranged = swapped, operands if turned else 0
-    priced = _priced(op, problem, machine, settings, ipu, rearranged, serial=serial)
+        problem, turned = swapped, operands if op.attributes.get("transposed") else []
+    priced = _priced(op, problem, machine, settings, ipu, turned, serial=serial)
     return priced + _bias(inputs, output, machine)
 
 
-def _arranging(here: int, problem: Problem, machine: Machine) -> float:
-    """What PopLibs' planner reckons for arranging that many bytes of a tile anew: an element a
-    cycle and a quarter (addTransformCycleEstimate), and their exchange."""
-    return here * 1.25 / problem.element_bytes + here / machine.exchange
+def _turned(matrix: Tensor) -> _Turned:
+    size = matrix.bytes // max(1, matrix.elements)
+    return _Turned(matrix.bytes, piece(size, *matrix.shape[-2:]))
 
 
 def _dtype(inputs: list[Tensor]) -> str:
@@ -167,10 +188,10 @@ def convolution(
         ones if spread_input else stride, _field(op.attributes, "dilation"),
         stride if spread_input else ones,
     )  # fmt: skip
-    rearranged = inputs[1].bytes if backward else 0
-    if problem.contraction % 16 and groups == 1:
-        rearranged += x.bytes  # channels are padded to what the units take
-    priced = _priced(op, problem, machine, settings, ipu, rearranged, x.bytes)
+    # Weights of the forward pass lie with their inputs and outputs the other way round.
+    weights = _Turned(inputs[1].bytes, piece(problem.element_bytes, *inputs[1].shape[:2]))
+    turned = (weights,) if backward else ()
+    priced = _priced(op, problem, machine, settings, ipu, turned, x.bytes)
     return priced + _bias(inputs, y, machine)
 
 
@@ -192,4 +213,8 @@ def convolution_weight_gradient(
         dy.shape[1] // groups, _dtype(inputs), _float_partials(op, settings),
         dw.dtype == "float16", input_share=share, contraction_row=dy.shape[-1],
     )  # fmt: skip
-    return _priced(op, problem, machine, settings, ipu, x.bytes + dy.bytes)
+    # Samples and their fields become channels, and channels become positions.
+    turned = [
+        _Turned(tensor.bytes, piece(problem.element_bytes, tensor.shape[1])) for tensor in (x, dy)
+    ]
+    return _priced(op, problem, machine, settings, ipu, turned)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 
 from softipu.graph import Op, Tensor
 
 from .chip import Machine
 from .cost import Cost
-from .vector import CHANNELS, ROWS, apply_all, broadcast, reduction
+from .vector import CHANNEL_GROUP, CHANNELS, ROWS, apply_all, broadcast, reduction
 
 
 def _layout(function: str) -> str:
     return ROWS if function in ("layer", "rms") else CHANNELS
+
+
+def _kept(x: Tensor, groups: int) -> int:
+    """How many of the groups the channels of a tile belong to, which are those of one sample."""
+    per_sample = ceil(groups / max(1, x.shape[0] if x.shape else 1))
+    channels = x.shape[1] if len(x.shape) > 1 else 1
+    # The norms of a batch have a group for each channel, whatever the sample.
+    wide = groups if groups == channels else per_sample
+    return max(1, ceil(CHANNEL_GROUP * wide / max(1, channels)))
 
 
 def normalise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
@@ -23,10 +32,13 @@ def normalise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Mach
     total = Cost(plan=f"{function} norm, {groups} groups")
     statistics = function not in ("batch",) or op.attributes.get("training", True)
     if statistics:
-        # Sums, and sums of squares, which accumulators take at the same rate.
-        for _ in range(1 if function == "rms" else 2):
-            total += reduction(x.elements, groups, x.dtype, machine, _layout(function))
-        total += apply_all("mul sub rsqrt", groups, "float32", machine)
+        # Sums, and sums of squares, which accumulators take at the same rate: one reduceMany. Then
+        # one vertex makes the inverse deviation of both.
+        total += reduction(
+            x.elements, groups, x.dtype, machine, _layout(function),
+            count=1 if function == "rms" else 2, kept=_kept(x, groups),
+        )  # fmt: skip
+        total += apply_all("inverse_deviation", groups, "float32", machine)
     if function == "batch":
         # Scale and deviation, shift and mean become one factor and one addend for each channel.
         total += apply_all("mul mul sub", groups, x.dtype, machine)
@@ -54,14 +66,18 @@ def normalise_gradient(
     if len(outputs) > 1:  # of scale and shift, over all but the channels
         channels = max(tensor.elements for tensor in outputs[1:])
         total += apply_all("mul", x.elements, x.dtype, machine)
-        for _ in outputs[1:]:
-            total += reduction(x.elements, max(1, channels), x.dtype, machine, CHANNELS)
+        total += reduction(
+            x.elements, max(1, channels), x.dtype, machine, CHANNELS, count=len(outputs) - 1
+        )
     total += apply_all("broadcast_mul mul", x.elements, x.dtype, machine)
-    for _ in range(2):
-        total += reduction(x.elements, groups, x.dtype, machine, layout)
+    # Norms.cpp reduces both deltas as one tensor.
+    total += reduction(
+        x.elements, groups, x.dtype, machine, layout, count=2, kept=_kept(x, groups)
+    )
     total += broadcast(2 * groups, x.dtype, machine)
+    total += apply_all("broadcast_mul", groups, x.dtype, machine)
     total += apply_all(
-        "broadcast_mul add broadcast_add broadcast_mul", x.elements, x.dtype, machine
+        "broadcast_mul scaled_add broadcast_add broadcast_mul", x.elements, x.dtype, machine
     )
     return total + Cost(temporary=x.bytes // max(1, machine.tiles))
 

@@ -52,6 +52,8 @@ class Plan:
     temporary: int
     #: Bytes that a tile receives in one serial part.
     received: int
+    #: Cycles that the planner reckons for operands and a result whose channels are padded.
+    arranging: float = 0.0
 
     @property
     def tiles(self) -> int:
@@ -63,7 +65,9 @@ class Plan:
 
     @property
     def total(self) -> float:
-        return self.compute + self.exchange + self.reduce_compute + self.reduce_exchange
+        """What planners compare."""
+        multiplied = self.compute + self.exchange + self.reduce_compute + self.reduce_exchange
+        return multiplied + self.arranging
 
     def __str__(self) -> str:
         text = (
@@ -72,6 +76,31 @@ class Plan:
         if self.method.name == "AMP" and self.method.units != 16:
             text += f", {self.method.units} units"
         return text + (f", serialised {self.serial}" if self.serial > 1 else "")
+
+
+def padded_bytes(problem: Problem, method: Method) -> tuple[int, int, int]:
+    """Bytes of inputs, weights and result that are arranged anew since the units take more channels
+    than there are (padInChannels and padPartialChannels of ConvModel.cpp); padding counts."""
+    if method.name != "AMP":
+        return 0, 0, 0
+    ins = -(-problem.contraction // method.in_grain) * method.in_grain
+    outs = -(-problem.outputs // method.out_grain) * method.out_grain
+    pad_in, pad_out = ins > problem.contraction, outs > problem.outputs
+    each = problem.groups * problem.element_bytes
+    read = problem.batch * problem.input_part((1, *problem.field))
+    made = problem.groups * problem.batch * prod(problem.field) * outs
+    return (
+        each * read * ins if pad_in else 0,
+        each * prod(problem.kernel) * ins * outs if pad_in or pad_out else 0,
+        made * (2 if problem.half_out else 4) if pad_out else 0,
+    )
+
+
+def arranging(amounts: tuple[int, ...], problem: Problem, machine: Machine) -> float:
+    """What PopLibs' planner reckons for that many bytes: an element in a cycle and a quarter
+    (addTransformCycleEstimate), and their exchange."""
+    here = sum(amounts) / machine.tiles
+    return here * 1.25 / problem.element_bytes + here / machine.exchange
 
 
 @lru_cache(maxsize=4096)
@@ -205,6 +234,7 @@ class _Search:
         self.flat = self.kernel == 1 and method.name in ("AMP", "outer product")
         self.gaps = prod(problem.input_dilation)
         self.partial = 4 if method.float_partials else 2
+        self.arranging = arranging(padded_bytes(problem, method), problem, machine)
         #: Cycles that a tile can't do without, for each grain it holds of everything.
         self.least = (
             self.repeat * method.group_grain * method.out_grain * method.in_grain * self.kernel
@@ -234,7 +264,7 @@ class _Search:
                     ins = -(-self.in_part // in_split)
                     work = self.least * groups * outs * ins * self.positions
                     for parts in position_splits(self.positions, tiles // used):
-                        if best is not None and work / parts >= best.total:
+                        if best is not None and work / parts + self.arranging >= best.total:
                             break
                         found = self._plan(group_split, out_split, in_split, parts)
                         if found is not None and (best is None or found.total < best.total):
@@ -291,7 +321,7 @@ class _Search:
         temporary -= weights // parts + (inputs // out_split if self.flat else 0)
         return Plan(
             method, group_split, parts, in_split, out_split, *self.serial, compute, moved, sums,
-            sums_moved, steps, max(0, temporary), int(get_inputs + get_weights),
+            sums_moved, steps, max(0, temporary), int(get_inputs + get_weights), self.arranging,
         )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from .vertices import reduce_stage
 
 #: How a reduced tensor lies on tiles: whole rows side by side, or channels in groups of 16.
 ROWS, CHANNELS = "rows", "channels"
-_CHANNEL_GROUP = 16
+CHANNEL_GROUP = 16
 
 
 def apply(function: str, elements: int, dtype: str, machine: Machine) -> Cost:
@@ -56,25 +56,27 @@ def broadcast(elements: int, dtype: str, machine: Machine) -> Cost:
 
 def reduction(
     elements: int, outputs: int, dtype: str, machine: Machine, layout: str = ROWS,
-    weight: float = 1.0,
+    weight: float = 1.0, *, count: int = 1, kept: int = CHANNEL_GROUP,
 ) -> Cost:  # fmt: skip
     """Sums (or maxima …) of parts: on each tile, then over tiles in one or two stages.
 
-    `weight` scales the work on each element, for squares and the like. Small tensors lie on fewer
-    tiles, where adding over more would only cost.
+    `weight` scales the work on each element, for squares and the like. `count`: several sums of one
+    tensor in the same compute sets (reduceMany). `kept`: sums that a tile's channels belong to.
+    Small tensors lie on fewer tiles, where adding over more would only cost.
     """
     if elements == 0 or outputs == 0:
         return Cost()
     found = [
-        _reduction(elements, outputs, dtype, machine, layout, weight, machine.tiles >> cut)
+        _reduction(elements, outputs, dtype, machine, layout, weight, machine.tiles >> cut, count,
+                   kept)
         for cut in range(machine.tiles.bit_length())
-    ]
+    ]  # fmt: skip
     return min(found, key=lambda cost: cost.planned(machine))
 
 
 def _reduction(
     elements: int, outputs: int, dtype: str, machine: Machine, layout: str, weight: float,
-    tiles: int,
+    tiles: int, count: int, most: int,
 ) -> Cost:  # fmt: skip
     here = ceil(ceil(elements / 8) / tiles) * 8
     tiles = ceil(elements / here)
@@ -83,7 +85,7 @@ def _reduction(
         kept = max(1, ceil(here / depth))
         sources = max(1, ceil(depth / here))
     else:
-        kept = min(outputs, _CHANNEL_GROUP)
+        kept = min(outputs, most)
         sources = max(1, ceil(tiles * kept / outputs))
     # A 64-bit load each cycle, into accumulators (getCyclesEstimateForStridedReduce).
     vector = 4 if dtype == "float16" else 2
@@ -91,11 +93,11 @@ def _reduction(
     worker = 22 + ceil(here / machine.workers / vector) * rate + 13
     groups = max(1, ceil(kept / vector / machine.workers))
     total = Cost(
-        compute=SUPERVISOR + machine.workers * (worker + 6 * groups), steps=1,
-        flops=float(elements), tiles=tiles, vertices=frozenset((f"reduce/{dtype}",)), instances=1,
-        temporary=kept * 4,
+        compute=count * (SUPERVISOR + machine.workers * (worker + 6 * groups)), steps=1,
+        flops=float(count * elements), tiles=tiles, vertices=frozenset((f"reduce/{dtype}",)),
+        instances=count, temporary=count * kept * 4,
     )  # fmt: skip
-    return total + over_tiles(outputs, sources, machine)
+    return total + over_tiles(count * outputs, sources, machine)
 
 
 def over_tiles(outputs: int, sources: int, machine: Machine) -> Cost:

@@ -19,6 +19,7 @@ _CAST = "graphcore/poplibs lib/popops/PerformanceEstimation.cpp castWorkerCycles
 _FILL = "graphcore/poplibs lib/popops/PerformanceEstimation.cpp _fillCycleEstimate"
 _SELECT = "graphcore/poplibs lib/popops/popopsCycleEstimators.cpp Select"
 _SCALED = "graphcore/poplibs lib/popops/popopsCycleEstimators.cpp ScaledAddSupervisor"
+_NORM = "graphcore/poplibs lib/poplin/poplinCycleEstimators.cpp InverseStdDeviation"
 _RANDOM = "graphcore/poplibs lib/poprand/poprandCycleEstimators.cpp"
 
 #: Workers' cycles before their first element; supervisor's cycles around them.
@@ -86,6 +87,7 @@ _PRIMITIVE: dict[str, Row] = {
     "sigmoid": _unary(6 / 4, 12 / 2),
     "rsqrt": _unary(19 / 4, 8 / 2),
     "relu": _unary(3 / 4, 3 / 2),
+    "inverse_deviation": _unary(5 / 2, 5 / 2, source=_NORM),
     # Binary: 2 cycles for loads and stores where a vertex is written in assembly.
     "add": _binary(3 / 4, 3 / 2),
     "sub": _binary(3 / 4, 3 / 2),
