@@ -168,10 +168,11 @@ def _bert(
     workload: Workload, batch: int, shape: str, length: int, masked: int,
     split: tuple[int, ...] = (), halves: text.Halves = (), serialised: int = 1,
     packed: bool = False, attention_dropout: float = 0.0, vocabulary: int = 30522,
+    apart: bool = False, one_mask: bool = False,
 ) -> Made:  # fmt: skip
-    sizes = replace(_SHAPES[shape], vocabulary=vocabulary)
+    sizes = replace(_SHAPES[shape], vocabulary=vocabulary, apart=apart)
     placed = halves or text.of_layers(split)
-    model = text.Pretraining(sizes, placed, serialised, attention_dropout).half()
+    model = text.Pretraining(sizes, placed, serialised, attention_dropout, one_mask).half()
     where = torch.empty(batch, masked, dtype=torch.int64)
     labels = torch.empty(batch, masked, dtype=torch.int64)
     following = torch.empty(batch, dtype=torch.int64)

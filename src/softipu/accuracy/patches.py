@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,6 +11,9 @@ from torch import Tensor, nn
 import poptorch
 
 from .text import BASE, Attention
+
+#: Queries, keys and values are products of their own here.
+_SHAPE = replace(BASE, apart=True)
 
 SIDE = 224
 _PATCH, _CLASSES = 16, 1000
@@ -24,7 +29,7 @@ class Layer(nn.Module):
     def __init__(self, attention_dropout: float, middle: bool) -> None:
         super().__init__()
         width = BASE.hidden
-        self.norm, self.attention = nn.LayerNorm(width), Attention(BASE, attention_dropout)
+        self.norm, self.attention = nn.LayerNorm(width), Attention(_SHAPE, attention_dropout)
         self.last_norm = nn.LayerNorm(width)
         self.wide, self.thin = nn.Linear(width, BASE.inner), nn.Linear(BASE.inner, width)
         self.dropout = nn.Dropout(_DROPOUT)

@@ -28,6 +28,8 @@ class Shape:
     shared: bool = False
     #: Attention also looks at relative positions (DeBERTa).
     relative: bool = False
+    #: Queries, keys and values are products of their own (`split_qkv`).
+    apart: bool = False
 
     @property
     def inner(self) -> int:
@@ -42,13 +44,14 @@ DEBERTA = Shape(768, 12, 12, vocabulary=50265, relative=True)
 
 
 class Attention(nn.Module):
-    """Queries, keys and values from one product, as Graphcore's models have it."""
+    """Queries, keys and values from one product or from three (`shape.apart`)."""
 
     def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
         self.shape = shape
         self.dropout = nn.Dropout(dropout)
-        self.qkv = nn.Linear(shape.hidden, 3 * shape.hidden)
+        widths = (shape.hidden,) * 3 if shape.apart else (3 * shape.hidden,)
+        self.qkv = nn.ModuleList(nn.Linear(shape.hidden, width) for width in widths)
         self.out = nn.Linear(shape.hidden, shape.hidden)
         if shape.relative:
             self.position_key = nn.Linear(shape.hidden, shape.hidden, bias=False)
@@ -59,9 +62,10 @@ class Attention(nn.Module):
     ) -> Tensor:
         batch, length, width = x.shape
         heads = self.shape.heads
+        made = [layer(x) for layer in self.qkv]
         q, k, v = (
             part.view(batch, length, heads, width // heads).transpose(1, 2)
-            for part in self.qkv(x).split(width, 2)
+            for part in (made if self.shape.apart else made[0].split(width, 2))
         )
         scores = q @ k.transpose(2, 3)
         if relative is not None:
@@ -126,14 +130,18 @@ def of_layers(split: Sequence[int]) -> Halves:
 
 
 class Encoder(nn.Module):
-    """Embeddings and layers; embeddings are on the first IPU."""
+    """Embeddings and layers; embeddings are on the first IPU.
+
+    Each IPU makes what masks scores itself, unless there is `one_mask`, made on the first.
+    """
 
     def __init__(
         self, shape: Shape, halves: Halves = (), dropout: float = 0.0,
-        attention_dropout: float = 0.0,
+        attention_dropout: float = 0.0, one_mask: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.shape = shape
+        self.one_mask = one_mask
         self.halves = tuple(halves) or of_layers((shape.layers,))
         width = shape.narrow or shape.hidden
         self.words = nn.Embedding(shape.vocabulary, width)
@@ -163,6 +171,8 @@ class Encoder(nn.Module):
                 continue
             # Layers that come back to the first IPU are in one stage with the head.
             with poptorch.Block("head" if done and not ipu else f"stage {ipu}", ipu_id=ipu):
+                if done and not self.one_mask:
+                    bias = _bias(mask, x.dtype)
                 for _ in range(count):
                     x = self._half(done, x, bias, relative)
                     done += 1
@@ -229,10 +239,11 @@ class Pretraining(nn.Module):
     """Masked words and next sentences; the head shares the embeddings, so it is on their IPU."""
 
     def __init__(
-        self, shape: Shape, halves: Halves, serialised: int = 1, attention_dropout: float = 0.0
-    ) -> None:
+        self, shape: Shape, halves: Halves, serialised: int = 1, attention_dropout: float = 0.0,
+        one_mask: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.encoder = Encoder(shape, halves, 0.1, attention_dropout)
+        self.encoder = Encoder(shape, halves, 0.1, attention_dropout, one_mask)
         self.serialised = serialised
         self.transform = nn.Linear(shape.hidden, shape.hidden)
         self.norm = nn.LayerNorm(shape.hidden)

@@ -39,8 +39,10 @@ class Machine:
     quarter: bool
     copy: int
     load: int
-    #: Payload of the links from an IPU to its neighbours, and of its share of the gateway.
+    #: Payload of the links between the two IPUs of a pair, of those to the next pair, and of an
+    #: IPU's share of the gateway.
     link: float
+    rail: float
     gateway: float
     link_domain: int
     ipus: int
@@ -69,6 +71,14 @@ def smallest_system(chip: str, ipus: int) -> str:
             return name
     # Cards sit side by side in one host: as many as somebody has put there.
     return names[-1]
+
+
+def _rail(system: arch.System) -> float:
+    """Fewer links go to the next pair than to an IPU's partner."""
+    share = 1.0
+    if system.up_links and system.intra_pair_links:
+        share = system.up_links / system.intra_pair_links
+    return system.effective_ipu_link_bandwidth * share
 
 
 def machine(settings: Settings, ipus: int = 1) -> Machine:
@@ -104,7 +114,7 @@ def machine(settings: Settings, ipus: int = 1) -> Machine:
         sync=chip.internal_sync_cycles, global_sync=chip.global_sync_cycles, units=chip.amp_units,
         units_float=chip.amp_units_float_partials, quarter=chip.fp8_macs_per_cycle is not None,
         copy=chip.local_copy_bytes_per_cycle, load=chip.load_bytes_per_cycle,
-        link=system.effective_ipu_link_bandwidth / clock,
+        link=system.effective_ipu_link_bandwidth / clock, rail=_rail(system) / clock,
         gateway=gateway / system.ipus_per_machine / clock, link_domain=system.ipu_link_domain,
         ipus=max(system.ipus, ipus), ipus_per_machine=system.ipus_per_machine,
         host=system.host_exchange_bandwidth / clock,

@@ -15,13 +15,12 @@ def _layout(function: str) -> str:
     return ROWS if function in ("layer", "rms") else CHANNELS
 
 
-def _kept(x: Tensor, groups: int) -> int:
+def _kept(function: str, x: Tensor, groups: int) -> int:
     """How many of the groups the channels of a tile belong to, which are those of one sample."""
-    per_sample = ceil(groups / max(1, x.shape[0] if x.shape else 1))
-    channels = x.shape[1] if len(x.shape) > 1 else 1
-    # The norms of a batch have a group for each channel, whatever the sample.
-    wide = groups if groups == channels else per_sample
-    return max(1, ceil(CHANNEL_GROUP * wide / max(1, channels)))
+    samples, channels = x.shape[0], x.shape[1] if len(x.shape) > 1 else 1
+    # The norm of a batch has a group for each channel, whatever the sample.
+    of_sample = groups if function == "batch" else ceil(groups / max(1, samples))
+    return max(1, ceil(CHANNEL_GROUP * of_sample / max(1, channels)))
 
 
 def normalise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
@@ -36,7 +35,7 @@ def normalise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Mach
         # one vertex makes the inverse deviation of both.
         total += reduction(
             x.elements, groups, x.dtype, machine, _layout(function),
-            count=1 if function == "rms" else 2, kept=_kept(x, groups),
+            count=1 if function == "rms" else 2, kept=_kept(function, x, groups),
         )  # fmt: skip
         total += apply_all("inverse_deviation", groups, "float32", machine)
     if function == "batch":
@@ -72,7 +71,7 @@ def normalise_gradient(
     total += apply_all("broadcast_mul mul", x.elements, x.dtype, machine)
     # Norms.cpp reduces both deltas as one tensor.
     total += reduction(
-        x.elements, groups, x.dtype, machine, layout, count=2, kept=_kept(x, groups)
+        x.elements, groups, x.dtype, machine, layout, count=2, kept=_kept(function, x, groups)
     )
     total += broadcast(2 * groups, x.dtype, machine)
     total += apply_all("broadcast_mul", groups, x.dtype, machine)

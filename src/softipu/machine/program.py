@@ -226,7 +226,7 @@ def _between_stages(
     home = {
         name: ipu for op, ipu in zip(graph.ops, where, strict=True) for name in op.outputs
     }  # fmt: skip
-    sent: dict[tuple[int, int], int] = {}
+    sent: dict[tuple[int, int], float] = {}
     done: set[tuple[str, int]] = set()
     for op, ipu in zip(graph.ops, where, strict=True):
         for name in op.inputs:
@@ -237,8 +237,7 @@ def _between_stages(
             source = home[root]
             if source != ipu:
                 sent[source, ipu] = sent.get((source, ipu), 0) + graph.tensors[root].bytes
-    for (source, target), data in sorted(sent.items()):
-        cycles = links.between_ipus(data, machine)
+    for (source, target), cycles in sorted(links.between_ipus(sent, machine).items()):
         # Both wait for each other; all pairs move at the same time.
         work[target].links += cycles
         transfers.append(
