@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from machine_networks import Net, bert
 
 from softipu.graph import Builder, Graph, Phase, Role, Schedule
@@ -59,8 +62,42 @@ def test_half_of_an_all_reduce_is_a_reduce_scatter() -> None:
     assert both.links == 2 * links.all_gather(1e6, 4, 4, BOW).links
 
 
+def test_rings_of_a_replica_s_ipus_share_the_links_between_pairs() -> None:
+    pod = machine(replace(HALF, system="bow-pod16"))
+    data = 100e6
+    one, two, four = (links.all_reduce(data, 4, ipus, pod).links for ipus in (1, 2, 4))
+    assert one == two
+    assert four == pytest.approx(2 * two)
+
+
+def test_partners_have_twice_the_links_of_neighbours() -> None:
+    sent = {(0, 1): 1e6, (2, 4): 1e6}
+    found = links.between_ipus(sent, BOW)
+    assert found[0, 1].links == pytest.approx(1e6 / BOW.link)
+    assert found[2, 4].links == pytest.approx(2 * found[0, 1].links)
+
+
+def test_transfers_that_share_a_link_share_its_rate() -> None:
+    alone = links.between_ipus({(0, 2): 1e6}, BOW)[0, 2].links
+    # Both climb the first side; the second then crosses over.
+    found = links.between_ipus({(0, 2): 1e6, (0, 3): 1e6, (3, 0): 1e6}, BOW)
+    assert found[0, 2].links == found[0, 3].links == pytest.approx(2 * alone)
+    # Links go both ways at once.
+    assert found[3, 0].links == pytest.approx(alone)
+
+
+@given(st.integers(0, 15), st.integers(0, 15))
+def test_every_way_over_the_ladder_leads_where_it_should(source: int, target: int) -> None:
+    if source == target:
+        return
+    way = links._route(source, target)
+    assert (way[0][0], way[-1][1]) == (source, target)
+    assert all(first[1] == second[0] for first, second in pairwise(way))
+    assert all(abs(here - there) == 2 or here // 2 == there // 2 for here, there, _ in way)
+
+
 def test_nothing_to_move_takes_no_time() -> None:
-    assert links.between_ipus(0, BOW) == Cycles()
+    assert links.between_ipus({(0, 1): 0.0}, BOW) == {}
     assert links.streaming(0, BOW) == Cycles()
     assert links.host(0, BOW, prefetched=True) == Cycles()
 

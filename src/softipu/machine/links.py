@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from .chip import Machine
 from .result import Cycles
 
-
 #: Part of a way over IPU-Links: from where to where, and whether it stays within a pair.
 _Segment = tuple[int, int, bool]
 

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from math import ceil, gcd, log2, prod
+from math import ceil, log2, prod
 
 from softipu.graph import Op, Tensor
 
+from . import arrange
+from .arrange import START, per_byte
 from .chip import Machine
 from .cost import Cost, exchange, spread, vertex
 from .plan import splits
 from .vector import apply, over_tiles
-
-#: Of a copy that rearranges on a tile: PopLibs' regression over ten thousand tests
-#: (lib/poplin/ConvModel.cpp), for pieces of a multiple of 8, of 4 and of 2 bytes.
-REARRANGE_START, REARRANGE_PER_BYTE = 587, 0.4404
-REARRANGE_PER_BYTE_OF_4, REARRANGE_PER_BYTE_OF_2 = 3.125, 5.1484
-
-
-def piece(element_bytes: int, *sizes: int) -> int:
-    """Bytes that stay together when dimensions of these sizes change their order: elements come in
-    blocks of what divides all of them, and more than 16 are never needed."""
-    return gcd(16, *sizes) * element_bytes
-
-
-def rearranging(here: float, piece: int) -> float:
-    """Cycles to bring that many bytes of a tile into another order, in such pieces."""
-    if piece % 8 == 0:
-        rate = REARRANGE_PER_BYTE
-    else:
-        rate = REARRANGE_PER_BYTE_OF_4 if piece % 4 == 0 else REARRANGE_PER_BYTE_OF_2
-    return REARRANGE_START + rate * here
 
 
 def moved(
@@ -41,7 +23,7 @@ def moved(
     here, tiles = spread(tensor_bytes, machine)
     total = exchange(float(here), machine)
     if rearranged:
-        cycles = rearranging(here, piece)
+        cycles = START + per_byte(piece) * here
     else:
         cycles = machine.copy_call + here / machine.copy
     copy = vertex("copy", cycles, tiles=tiles, plan=plan)
@@ -56,7 +38,7 @@ def transpose(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Mach
     together = 8
     if last and result.elements:
         size = result.bytes // result.elements
-        together = piece(size, inputs[0].shape[-1], result.shape[-1])
+        together = arrange.piece(size, inputs[0].shape[-1], result.shape[-1])
     return moved(result.bytes, machine, rearranged=last, piece=together, plan="transpose")
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from softipu.graph import Op, Tensor
 
+from .arrange import Turned, arranging, piece
 from .chip import Machine
 from .cost import Cost, messages, spread
-from .move import piece, rearranging
-from .plan import Plan, arranging, padded_bytes, plan
+from .plan import Plan, padded, plan
 from .problem import Problem
 from .settings import Settings
 from .vector import apply, broadcast
@@ -32,17 +32,9 @@ def _proportion(op: Op, settings: Settings, ipu: int) -> float:
     return float(op.attributes.get("available_memory_proportion", settings.proportion(ipu)))
 
 
-@dataclass(frozen=True)
-class _Turned:
-    """Bytes that lie the wrong way round before (or after) a multiplication, in which pieces."""
-
-    bytes: int
-    piece: int
-
-
 def _priced(
     op: Op, problem: Problem, machine: Machine, settings: Settings, ipu: int,
-    turned: Sequence[_Turned] = (), activations: int = 0, serial: int = 1,
+    turned: Sequence[Turned] = (), activations: int = 0, serial: int = 1,
 ) -> Cost:  # fmt: skip
     """The plan's cost, and that of what lies the wrong way round.
 
@@ -54,26 +46,13 @@ def _priced(
     if serial > 1:
         total = total.times(serial)
     # What is arranged anyway takes its padding then.
-    arranged = turned or _padded(chosen, problem, serial)
+    arranged = turned or [
+        replace(part, bytes=serial * part.bytes) for part in padded(problem, chosen.method)
+    ]
     copied = 0 if chosen.method.group_grain in (1, CHANNEL_GROUP) else activations
-    if arranged:
-        parts = [(spread(part.bytes, machine)[0], part.piece) for part in arranged]
-        here = sum(size for size, _ in parts)
-        total += Cost(
-            compute=sum(rearranging(size, piece) for size, piece in parts),
-            exchange=here / machine.exchange, steps=2, temporary=2 * here,
-            vertices=frozenset(("transpose",)), instances=1, messages=messages(here),
-        )  # fmt: skip
-        copied += sum(part.bytes for part in arranged)
+    copied += sum(part.bytes for part in arranged)
+    total += arranging(arranged, machine)
     return total + Cost(temporary=chosen.temporary + spread(copied, machine)[0])
-
-
-def _padded(chosen: Plan, problem: Problem, serial: int) -> list[_Turned]:
-    """Operands and result that get or lose padding of their channels."""
-    size = problem.element_bytes
-    ins, outs = piece(size, problem.contraction), piece(size, problem.outputs)
-    amounts = zip(padded_bytes(problem, chosen.method), (ins, min(ins, outs), outs), strict=True)
-    return [_Turned(serial * amount, together) for amount, together in amounts if amount]
 
 
 def _of_plan(chosen: Plan, problem: Problem) -> Cost:
@@ -141,9 +120,10 @@ def matmul(
     operands = [_turned(tensor) for tensor in inputs[:2]]
     everything = [*operands, _turned(output)]
     proportion = _proportion(op, settings, ipu)
-    gained = plan(swapped, machine, proportion).total - plan(plain, machine, proportion).total
-    amounts = tuple(part.bytes for part in everything)
-    if serial * gained > arranging(amounts, swapped, machine):
+    anew = arranging(everything, machine)
+    other = plan(plain, machine, proportion)
+    gained = plan(swapped, machine, proportion).total - (other.total - other.arranging)
+    if serial * gained > anew.compute + anew.exchange:
         problem, turned = plain, everything
     else:
         problem, turned = swapped, operands if op.attributes.get("transposed") else []
@@ -151,9 +131,9 @@ def matmul(
     return priced + _bias(inputs, output, machine)
 
 
-def _turned(matrix: Tensor) -> _Turned:
+def _turned(matrix: Tensor) -> Turned:
     size = matrix.bytes // max(1, matrix.elements)
-    return _Turned(matrix.bytes, piece(size, *matrix.shape[-2:]))
+    return Turned(matrix.bytes, piece(size, *matrix.shape[-2:]))
 
 
 def _dtype(inputs: list[Tensor]) -> str:
@@ -189,7 +169,7 @@ def convolution(
         stride if spread_input else ones,
     )  # fmt: skip
     # Weights of the forward pass lie with their inputs and outputs the other way round.
-    weights = _Turned(inputs[1].bytes, piece(problem.element_bytes, *inputs[1].shape[:2]))
+    weights = Turned(inputs[1].bytes, piece(problem.element_bytes, *inputs[1].shape[:2]))
     turned = (weights,) if backward else ()
     priced = _priced(op, problem, machine, settings, ipu, turned, x.bytes)
     return priced + _bias(inputs, y, machine)
@@ -215,6 +195,6 @@ def convolution_weight_gradient(
     )  # fmt: skip
     # Samples and their fields become channels, and channels become positions.
     turned = [
-        _Turned(tensor.bytes, piece(problem.element_bytes, tensor.shape[1])) for tensor in (x, dy)
+        Turned(tensor.bytes, piece(problem.element_bytes, tensor.shape[1])) for tensor in (x, dy)
     ]
     return _priced(op, problem, machine, settings, ipu, turned)

@@ -17,7 +17,7 @@ def _layout(function: str) -> str:
 
 def _kept(function: str, x: Tensor, groups: int) -> int:
     """How many of the groups the channels of a tile belong to, which are those of one sample."""
-    samples, channels = x.shape[0], x.shape[1] if len(x.shape) > 1 else 1
+    samples, channels = (*x.shape, 1, 1)[:2]
     # The norm of a batch has a group for each channel, whatever the sample.
     of_sample = groups if function == "batch" else ceil(groups / max(1, samples))
     return max(1, ceil(CHANNEL_GROUP * of_sample / max(1, channels)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
+from .arrange import Turned, arranging, piece
 from .chip import Machine
 from .problem import Problem, methods
 from .vertices import (
@@ -52,7 +53,7 @@ class Plan:
     temporary: int
     #: Bytes that a tile receives in one serial part.
     received: int
-    #: Cycles that the planner reckons for operands and a result whose channels are padded.
+    #: Cycles for operands and a result whose channels are padded, which come on top.
     arranging: float = 0.0
 
     @property
@@ -78,29 +79,27 @@ class Plan:
         return text + (f", serialised {self.serial}" if self.serial > 1 else "")
 
 
-def padded_bytes(problem: Problem, method: Method) -> tuple[int, int, int]:
-    """Bytes of inputs, weights and result that are arranged anew since the units take more channels
-    than there are (padInChannels and padPartialChannels of ConvModel.cpp); padding counts."""
+def padded(problem: Problem, method: Method) -> tuple[Turned, ...]:
+    """Inputs, weights and result that are arranged anew since the units take more channels than
+    there are (padInChannels and padPartialChannels of ConvModel.cpp); padding counts."""
     if method.name != "AMP":
-        return 0, 0, 0
+        return ()
     ins = -(-problem.contraction // method.in_grain) * method.in_grain
     outs = -(-problem.outputs // method.out_grain) * method.out_grain
     pad_in, pad_out = ins > problem.contraction, outs > problem.outputs
-    each = problem.groups * problem.element_bytes
-    read = problem.batch * problem.input_part((1, *problem.field))
-    made = problem.groups * problem.batch * prod(problem.field) * outs
-    return (
-        each * read * ins if pad_in else 0,
-        each * prod(problem.kernel) * ins * outs if pad_in or pad_out else 0,
-        made * (2 if problem.half_out else 4) if pad_out else 0,
-    )
-
-
-def arranging(amounts: tuple[int, ...], problem: Problem, machine: Machine) -> float:
-    """What PopLibs' planner reckons for that many bytes: an element in a cycle and a quarter
-    (addTransformCycleEstimate), and their exchange."""
-    here = sum(amounts) / machine.tiles
-    return here * 1.25 / problem.element_bytes + here / machine.exchange
+    size = problem.element_bytes
+    of_ins, of_outs = piece(size, problem.contraction), piece(size, problem.outputs)
+    found = []
+    if pad_in:
+        read = problem.batch * problem.input_part((1, *problem.field))
+        found.append(Turned(problem.groups * read * ins * size, of_ins))
+    if pad_in or pad_out:
+        weights = problem.groups * prod(problem.kernel) * ins * outs * size
+        found.append(Turned(weights, min(of_ins, of_outs)))
+    if pad_out:
+        made = problem.groups * problem.batch * prod(problem.field) * outs
+        found.append(Turned(made * (2 if problem.half_out else 4), of_outs))
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)
@@ -234,7 +233,8 @@ class _Search:
         self.flat = self.kernel == 1 and method.name in ("AMP", "outer product")
         self.gaps = prod(problem.input_dilation)
         self.partial = 4 if method.float_partials else 2
-        self.arranging = arranging(padded_bytes(problem, method), problem, machine)
+        arranged = arranging(padded(problem, method), machine)
+        self.arranging = arranged.compute + arranged.exchange
         #: Cycles that a tile can't do without, for each grain it holds of everything.
         self.least = (
             self.repeat * method.group_grain * method.out_grain * method.in_grain * self.kernel
