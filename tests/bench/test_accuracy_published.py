@@ -15,7 +15,7 @@ from softipu.accuracy.memory_rows import FITS
 from softipu.accuracy.micro import MICRO
 from softipu.accuracy.published import ANSWERS, LEFT_OUT, Figure, answered, counts, figures
 from softipu.accuracy.rows import ROWS
-from softipu.machine import Settings, code_size, move
+from softipu.machine import Settings, arrange, code_size
 
 #: Units of the collection in those of `softipu.arch`; a multiplication and an addition are a MAC.
 _UNITS = {
@@ -89,8 +89,8 @@ def test_an_input_of_the_model_has_the_published_value(figure: Figure) -> None:
     value = figure.number * _UNITS.get(figure.unit, 1)
     if kind == "settings":
         assert getattr(Settings(), name[0]) == value
-    elif kind == "move":
-        assert getattr(move, name[0]) == value
+    elif kind == "arrange":
+        assert getattr(arrange, name[0]) == value
     else:
         described = {"chip": arch.chip, "system": arch.system}[kind](name[0])
         assert getattr(described, name[1]) == pytest.approx(value)

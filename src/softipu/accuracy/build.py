@@ -205,9 +205,7 @@ def _unet(workload: Workload, batch: int, split: tuple[int, ...] = ()) -> Made:
     return segmentation.UNet(split).half(), (images,)
 
 
-def _vit(
-    workload: Workload, batch: int, pretraining: bool = True, bytes: bool = True
-) -> Made:
+def _vit(workload: Workload, batch: int, pretraining: bool = True, bytes: bool = True) -> Made:
     dtype = torch.uint8 if bytes else torch.float16
     images = torch.empty(batch, 3, patches.SIDE, patches.SIDE, dtype=dtype)
     labels = torch.empty(batch, dtype=torch.int64)

@@ -14,6 +14,7 @@ from softipu.machine.chip import Machine, machine
 from softipu.machine.cost import exchange
 from softipu.machine.move import moved
 from softipu.machine.problem import Problem, methods
+from softipu.machine.vector import apply
 
 _IPU_STACK = "osmarks/ipu-stack"
 _PLANNER = f"{_IPU_STACK} docs/PLANNER_SUGGESTIONS.md"
@@ -85,6 +86,33 @@ def _peak(dtype: str) -> Callable[[Machine], float]:
     return predict
 
 
+def _everywhere(sharing: bool) -> Callable[[Machine], float]:
+    """Bytes a second that all tiles receive together, in pieces of 100 KiB."""
+
+    def predict(chip: Machine) -> float:
+        received = 100 * 1024
+        cycles = exchange(float(received), chip, sharing=sharing).exchange
+        return received * chip.tiles / cycles * chip.clock / 1e12
+
+    return predict
+
+
+def _links(target: int) -> Callable[[Machine], float]:
+    """From the first IPU to another; links of an IPU-M2000 stand for those of a C2 card."""
+
+    def predict(chip: Machine) -> float:
+        data = 1e9
+        (cycles,) = links.between_ipus({(0, target): data}, chip).values()
+        return data / cycles.links * chip.clock / 1e9
+
+    return predict
+
+
+def _random_numbers(chip: Machine) -> float:
+    count = 2**24
+    return count / apply("uniform", count, "float32", chip).cycles(chip).total * chip.clock / 1e9
+
+
 def _memory(chip: Machine) -> float:
     """Two loads a cycle on all tiles."""
     return 2 * chip.load * chip.tiles * chip.clock / 1e12
@@ -113,4 +141,9 @@ MICRO: tuple[Micro, ...] = (
     Micro("matrix units, FP8", "c600", "flop/cycle", _peak("float8"), 256, _COSTS, _RATE),
     Micro("reading tile memory in assembly", "mk1", "TB/s", _memory, 30.7, _JIA,
           "a theoretical rate; the clock follows from the peak that the same paper states"),
+    Micro("each tile sends to another", "mk1", "TB/s", _everywhere(False), 7.679, _JIA),
+    Micro("one tile sends to all", "mk1", "TB/s", _everywhere(True), 15.1348, _JIA),
+    Micro("an IPU sends to its partner", "mk1", "GB/s", _links(1), 55.00, _JIA),
+    Micro("an IPU sends to one of the next pair", "mk1", "GB/s", _links(2), 27.72, _JIA),
+    Micro("uniform random numbers", "mk1", "billion/s", _random_numbers, 944, _JIA),
 )  # fmt: skip

@@ -8,6 +8,8 @@ the figure: ResNet-50's program goes back to the host five times in each.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .workloads import Row, Workload, bert, resnet
 
 _IMAGES = 1_281_167
@@ -37,7 +39,7 @@ _BOW = ((1, 6), (2, 6), (3, 6), (4, 7), (5, 7), (6, 7), (7, 7), (0, 2))
 def _sequences(
     chip: str, micro_batch: int, accumulation: int, replicas: int, proportion: tuple[float, ...],
     *, off_chip: bool = False, serialised: int = 4, optimizer: str = "lamb, half momentum",
-    vocabulary: int = 30912, **placed: object,
+    vocabulary: int = 30912, **placed: Any,
 ) -> Workload:  # fmt: skip
     """Packs of 512 words hold two sequences (`avg_seq_per_pack`)."""
     return bert(
@@ -49,7 +51,7 @@ def _sequences(
 
 _WIDE = (1.0,) * 8
 _NARROW = (0.2, *(0.25,) * 7)
-_DROPPED = {"halves": _BOW, "attention_dropout": 0.1}
+_DROPPED: dict[str, Any] = {"halves": _BOW, "attention_dropout": 0.1}
 
 MLPERF: tuple[Row, ...] = (
     *(

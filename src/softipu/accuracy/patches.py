@@ -40,7 +40,8 @@ class Layer(nn.Module):
         if self.middle:
             x = poptorch.recomputationCheckpoint(x)
         inner = self.dropout(F.gelu(self.wide(self.last_norm(x))))
-        return x + self.dropout(self.thin(inner))
+        result: Tensor = x + self.dropout(self.thin(inner))
+        return result
 
 
 class VisionTransformer(nn.Module):

@@ -6,6 +6,8 @@ Configurations without a figure are in `memory_rows`, figures from MLPerf's logs
 
 from __future__ import annotations
 
+from typing import Any
+
 from .mlperf_rows import MLPERF
 from .workloads import (
     FEW_PACKS,
@@ -42,14 +44,14 @@ _PACKED = (
     f"packs of 384 words hold {PACKS:.2f} sequences: lengths as the benchmark draws them, each "
     "put into the first pack with room"
 )
-_WORDS = {"vocabulary": 30400}
+_WORDS: dict[str, Any] = {"vocabulary": 30400}
 #: PopART's and TensorFlow 1's programs: the head in five parts, queries, keys and values apart.
-_IN_FIVE = {"vocabulary": 30400, "serialised": 5, "apart": True}
+_IN_FIVE: dict[str, Any] = {"vocabulary": 30400, "serialised": 5, "apart": True}
 #: PyTorch's packs: the head in two parts, one mask for all IPUs.
-_TORCH_PACKS = {"serialised": 2, "one_mask": True}
+_TORCH_PACKS: dict[str, Any] = {"serialised": 2, "one_mask": True}
 #: Phase 2 of pretraining: longer sequences, fewer of them.
-_LONG = {"length": 512, "masked": 76}
-_MIDDLE = {"length": 384, "masked": 56}
+_LONG: dict[str, Any] = {"length": 512, "masked": 76}
+_MIDDLE: dict[str, Any] = {"length": 384, "masked": 56}
 
 ROWS: tuple[Row, ...] = (
     Row("ResNet-50 training, TF1, batch 1920", "ResNet", resnet("bow", 20, 6, 16, mlperf=True,
@@ -125,19 +127,19 @@ ROWS: tuple[Row, ...] = (
         520, replicas=16, proportion=(0.15, 0.23, 0.25, 0.25), **_IN_FIVE), 18907, _GRAPHCORE,
         f"as in {_TF_BERT}"),
     Row("BERT-Large training, TF2, Pod64", "BERT", bert_large(
-        520, replicas=16, proportion=(0.10, 0.19, 0.20, 0.20), serialised=5, **_WORDS), 18199, _GRAPHCORE,
-        f"as in {_TF2_BERT}"),
+        520, replicas=16, proportion=(0.10, 0.19, 0.20, 0.20), serialised=5, **_WORDS), 18199,
+        _GRAPHCORE, f"as in {_TF2_BERT}"),
     Row("BERT-Large packed training, PopART, Pod64", "BERT", bert_large(
         428, replicas=16, packing=1.17, words=23, **_IN_FIVE), 22759, _GRAPHCORE,
         f"as in {_POPART}, with the same batch"),
     Row("BERT-Large packed training, PyTorch, Pod64, SDK 3.1", "BERT", bert_large(
         438, replicas=16, packing=1.17, words=23, proportion=(0.14, 0.19, 0.19, 0.19),
-        **_TORCH_PACKS), 18494,
-        _GRAPHCORE, f"as in {_TORCH_BERT}"),
+        **_TORCH_PACKS), 18494, _GRAPHCORE,
+        f"as in {_TORCH_BERT}"),
     Row("BERT-Large packed training, PyTorch, Pod64, SDK 3.2", "BERT", bert_large(
         438, replicas=16, packing=1.17, words=23, proportion=(0.14, 0.19, 0.19, 0.19),
-        **_TORCH_PACKS), 18442,
-        _GRAPHCORE, f"as in {_TORCH_BERT}"),
+        **_TORCH_PACKS), 18442, _GRAPHCORE,
+        f"as in {_TORCH_BERT}"),
     *(
         Row(f"BERT-Large packed training, 512 words, {name}", "BERT", bert(
             "large", "bow", 2, accumulation, replicas, proportion, packing=2.0, **_LONG, **more),

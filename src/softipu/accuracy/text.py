@@ -57,9 +57,7 @@ class Attention(nn.Module):
             self.position_key = nn.Linear(shape.hidden, shape.hidden, bias=False)
             self.position_query = nn.Linear(shape.hidden, shape.hidden)
 
-    def forward(
-        self, x: Tensor, mask: Tensor | None, relative: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, relative: Tensor | None = None) -> Tensor:
         batch, length, width = x.shape
         heads = self.shape.heads
         made = [layer(x) for layer in self.qkv]
@@ -161,7 +159,7 @@ class Encoder(nn.Module):
     def forward(self, words: Tensor, kinds: Tensor, mask: Tensor) -> Tensor:
         with poptorch.Block("stage 0", ipu_id=0):
             place = torch.arange(words.shape[1])
-            x = self.words(words) + self.places(place) + self.kinds(kinds)
+            x: Tensor = self.words(words) + self.places(place) + self.kinds(kinds)
             x = self.up(self.dropout(self.norm(x)))
             bias = _bias(mask, x.dtype)
             relative = self.relative.weight[: 2 * words.shape[1]] if self.shape.relative else None

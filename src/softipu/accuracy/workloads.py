@@ -105,7 +105,7 @@ def efficientnet_torch(accumulation: int) -> Workload:
 
 
 def efficientnet(accumulation: int, replicas: int) -> Workload:
-    """The same as TensorFlow's configuration has it; the first stage ends with the widening of `block4a`."""
+    """The same in TensorFlow; the first stage ends with the widening of `block4a`."""
     return Workload(
         "cnn", "bow", 3, True, accumulation, 1, replicas,
         {**_GROUPS_OF_16, "splits": ("features.4.0.block.1",)}, (0.4,), True, optimizer="momentum",
@@ -137,8 +137,10 @@ def bert(
     )  # fmt: skip
 
 
-def bert_large(accumulation: int, *, packing: float = 1.0, words: int = 20, replicas: int = 4,
-               proportion: tuple[float, ...] = (0.15, 0.25, 0.25, 0.25), **more: Any) -> Workload:  # fmt: skip
+def bert_large(
+    accumulation: int, *, packing: float = 1.0, words: int = 20, replicas: int = 4,
+    proportion: tuple[float, ...] = (0.15, 0.25, 0.25, 0.25), **more: Any,
+) -> Workload:  # fmt: skip
     return bert("large", "bow", 8, accumulation, replicas, proportion, masked=words,
                 packing=packing, **({"serialised": 2} | more))  # fmt: skip
 
@@ -191,11 +193,13 @@ def unet(chip: str) -> Workload:
 
 #: ByteMLPerf has partial sums in half precision unless a configuration says otherwise
 #: (backends/IPU/compile_backend_ipu.py); PopRT's example leaves them as they are.
-def answers(shape: str, batch: int, length: int, proportion: float, packing: float = 1.0,
-             half: bool = True, chip: str = "c600") -> Workload:  # fmt: skip
+def answers(
+    shape: str, batch: int, length: int, proportion: float, packing: float = 1.0,
+    half: bool = True, chip: str = "c600",
+) -> Workload:  # fmt: skip
     return Workload(
-        "answers", chip, batch, arguments={"shape": shape, "length": length,
-                                             "packed": packing > 1},
+        "answers", chip, batch,
+        arguments={"shape": shape, "length": length, "packed": packing > 1},
         proportion=(proportion,), packing=packing, iterations=1, half_partials=half,
     )  # fmt: skip
 
