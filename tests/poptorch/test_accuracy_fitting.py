@@ -29,7 +29,8 @@ def test_rows_of_doubt_and_of_unknown_hardware_fit_nothing() -> None:
 
 def test_families_are_those_of_models() -> None:
     assert {row.family for row in ROWS} == {
-        "ResNet", "EfficientNet", "BERT", "Conformer", "DeBERTa",
+        "ResNet", "ResNeXt", "EfficientNet", "U-Net", "ViT", "BERT", "DeBERTa", "GPT-2",
+        "Conformer",
     }  # fmt: skip
 
 

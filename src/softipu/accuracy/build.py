@@ -18,7 +18,7 @@ from poptorch._neutral_options import settings_of
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
-from . import captures, patches, segmentation, speech, text, vision
+from . import captures, generation, patches, segmentation, speech, text, vision
 from .workloads import Row, Workload
 
 _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "albert": text.ALBERT,
@@ -214,7 +214,12 @@ def _vit(workload: Workload, batch: int, pretraining: bool = True, bytes: bool =
     return model, (images, labels, share) if pretraining else (images, labels)
 
 
+def _gpt2(workload: Workload, batch: int, split: tuple[int, ...], serialised: int) -> Made:
+    words = torch.empty(batch, generation.WORDS, dtype=torch.int64)
+    return generation.Generating(split, serialised).half(), (words, words)
+
+
 _BUILDERS: dict[str, Callable[..., Made]] = {
     "cnn": _cnn, "bert": _bert, "answers": _answers, "squad": _squad, "conformer": _conformer,
-    "unet": _unet, "vit": _vit,
+    "unet": _unet, "vit": _vit, "gpt2": _gpt2,
 }  # fmt: skip

@@ -21,6 +21,7 @@ from .workloads import (
     conformer,
     efficientnet,
     efficientnet_torch,
+    gpt2,
     resnet,
     resnext,
     squad,
@@ -31,6 +32,7 @@ from .workloads import (
 _GRAPHCORE = "www.graphcore.cn/performance-results (stored crawl)"
 _CONFORMER = "graphcore/examples speech/conformer/pytorch/README.md"
 _BYTE = "bytedance/ByteMLPerf byte_infer_perf/general_perf/reports/IPU"
+_CARAML = "FZJ-JSC/CARAML README.md"
 _ALCF = "argonne-lcf/user-guides docs/ai-testbed/graphcore"
 
 #: Configurations of graphcore/examples, by the tag that has them.
@@ -79,6 +81,9 @@ ROWS: tuple[Row, ...] = (
     Row("ResNet-50 training, 4 IPUs, ALCF guide", "ResNet", resnet("bow", 18, 228, 4), 8125.8,
         f"{_ALCF}/example-programs.md",
         doubtful="the same configuration on the same machines has 9960 in another file"),
+    Row("ResNet-50 training, POD4, CARAML, batch 32", "ResNet", resnet("mk2", 8, 1, 4, mlperf=True,
+        proportion=0.15), 3556.18, _CARAML, "as in its resnet50/resnet50_benchmark.xml: TensorFlow "
+        "2's configuration for MLPerf with a micro-batch of 8"),
     Row("EfficientNet-B4 G16 training, TF1", "EfficientNet", efficientnet(256, 8), 9000,
         _GRAPHCORE, f"as in {_TF_CNNS}; momentum stands for LARS", calibrates=True),
     Row("EfficientNet-B4 G16 training, TF1, before SDK 2.5", "EfficientNet", efficientnet(256, 8),
@@ -202,6 +207,9 @@ ROWS: tuple[Row, ...] = (
             ("mk2", "M2000 POD64", 16, 11689), ("bow", "Bow Pod4", 1, 1126),
             ("bow", "Bow Pod16", 4, 4302), ("bow", "Bow Pod64", 16, 15815))
     ),
+    Row("GPT-2 training, POD4, CARAML", "GPT-2", gpt2("mk2", 512, 4, 1), 183.37,
+        _CARAML, "as in its llm_training/llm_benchmark_ipu.yaml; sequences, which "
+        "the source calls tokens: 2,048 in 11.17 s"),
     Row("BERT-Base SQuAD inference, PopRT", "BERT",
         answers("base", 16, 256, 0.6, half=False), 1861.0,
         "graphcore/PopRT examples/packed_bert_example/README.md",

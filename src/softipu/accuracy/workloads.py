@@ -172,6 +172,15 @@ def vit(
     )  # fmt: skip
 
 
+def gpt2(chip: str, accumulation: int, iterations: int, replicas: int) -> Workload:
+    """The small one, on sequences of 1,024 words."""
+    return Workload(
+        "gpt2", chip, 1, True, accumulation, iterations, replicas,
+        {"split": (0, 4, 4, 4), "serialised": 4}, (0.15,) * 4, True, sharded_state=True,
+        optimizer="adamw, half momentum",
+    )  # fmt: skip
+
+
 def conformer(chip: str, replicas: int) -> Workload:
     return Workload(
         "conformer", chip, 4, True, 4032 // replicas, 1, replicas, {}, (0.3,) * 4, True,

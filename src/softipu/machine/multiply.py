@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -39,19 +38,16 @@ def _priced(
     """The plan's cost, and that of what lies the wrong way round.
 
     `activations`: bytes of an input that the op before left in groups of channels. `serial`: how
-    often the problem is solved, one part after the other.
+    often the problem is solved, one part after the other, each with what it arranges.
     """
     chosen = plan(problem, machine, _proportion(op, settings, ipu))
-    total = _of_plan(chosen, problem)
-    if serial > 1:
-        total = total.times(serial)
     # What is arranged anyway takes its padding then.
-    arranged = turned or [
-        replace(part, bytes=serial * part.bytes) for part in padded(problem, chosen.method)
-    ]
+    arranged = turned or padded(problem, chosen.method)
     copied = 0 if chosen.method.group_grain in (1, CHANNEL_GROUP) else activations
     copied += sum(part.bytes for part in arranged)
-    total += arranging(arranged, machine)
+    total = _of_plan(chosen, problem) + arranging(arranged, machine)
+    if serial > 1:
+        total = total.times(serial)
     return total + Cost(temporary=chosen.temporary + spread(copied, machine)[0])
 
 
@@ -117,13 +113,16 @@ def matmul(
     )  # fmt: skip
     # As ConvModel.cpp has it for the backward and the weight pass of a fully connected layer: an
     # operand that lies the other way round makes both be arranged anew.
-    operands = [_turned(tensor) for tensor in inputs[:2]]
-    everything = [*operands, _turned(output)]
+    operands = [
+        _turned(inputs[0], groups, rows, contraction),
+        _turned(inputs[1], groups, contraction, columns),
+    ]
+    everything = [*operands, _turned(output, groups, rows, columns)]
     proportion = _proportion(op, settings, ipu)
     anew = arranging(everything, machine)
     other = plan(plain, machine, proportion)
     gained = plan(swapped, machine, proportion).total - (other.total - other.arranging)
-    if serial * gained > anew.compute + anew.exchange:
+    if gained > anew.compute + anew.exchange:
         problem, turned = plain, everything
     else:
         problem, turned = swapped, operands if op.attributes.get("transposed") else []
@@ -131,9 +130,10 @@ def matmul(
     return priced + _bias(inputs, output, machine)
 
 
-def _turned(matrix: Tensor) -> Turned:
-    size = matrix.bytes // max(1, matrix.elements)
-    return Turned(matrix.bytes, piece(size, *matrix.shape[-2:]))
+def _turned(whole: Tensor, groups: int, rows: int, columns: int) -> Turned:
+    """A matrix, or the part of it that one part of a product takes."""
+    size = whole.bytes // max(1, whole.elements)
+    return Turned(groups * rows * columns * size, piece(size, rows, columns))
 
 
 def _dtype(inputs: list[Tensor]) -> str:
