@@ -29,6 +29,7 @@ class Layer(nn.Module):
         self.last_norm = nn.LayerNorm(width)
         self.wide, self.thin = nn.Linear(width, _SHAPE.inner), nn.Linear(_SHAPE.inner, width)
         self.dropout = nn.Dropout(_DROPOUT)
+        self.earlier: Tensor
         self.register_buffer("earlier", torch.ones(1, 1, WORDS, WORDS))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -71,7 +72,8 @@ class Generating(nn.Module):
         logits = poptorch.serializedMatMul(x, self.words.weight.t(), mode, self.serialised)
         logits = logits.view(-1, logits.shape[-1])
         loss, right = torch.zeros(()), torch.zeros(())
-        for part, wanted in zip(logits.split(_SLICE), labels.split(_SLICE), strict=True):
+        for start in range(0, len(labels), _SLICE):
+            part, wanted = (whole[start : start + _SLICE] for whole in (logits, labels))
             loss = loss + F.cross_entropy(part, wanted, reduction="sum").float()
             right = right + (part.argmax(-1) == wanted).float().sum()
         return poptorch.identity_loss(loss / len(labels), "none"), right / len(labels)
