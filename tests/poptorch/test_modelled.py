@@ -13,6 +13,7 @@ from torch import nn
 
 import poptorch
 import softipu
+from poptorch._latency import between
 from poptorch._modelled import bytes_at_most
 from softipu import report
 from softipu.estimating.modelled import THREAD, out_of_memory
@@ -254,3 +255,9 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(poptorch.Error, match="SIPU-805"):
         model.compile(torch.randn(4, 8))
     assert not model.isCompiled()
+
+
+def test_the_mean_of_equal_latencies_is_none_other():
+    span = 1.3436424411240122e-06  # three of them, added up and divided, are a digit more
+    counters = {"input": [[0.0] * 3], "output_complete": [[span] * 3]}
+    assert between(counters, "input", "output_complete") == (span, span, span)
