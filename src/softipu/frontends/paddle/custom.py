@@ -22,7 +22,7 @@ from paddle.base import core
 
 from softipu.errors import PaddleCustomOpMissing
 
-from . import graphs
+from . import graphs, popart_ops
 from .strategy import IpuStrategy
 
 _INTERNAL = ("op_role", "op_role_var", "op_namescope", "op_callstack", "op_device",
@@ -136,8 +136,11 @@ def _call_in_program(
 
 
 def used(program: Any, options: IpuStrategy) -> bool:
-    """Whether a registered function must be put in the place of an operation."""
-    return any(op.type in _registered for op in program.global_block().ops)
+    """Whether something else must be put in the place of an operation."""
+    return any(
+        op.type in _registered or popart_ops.meaning_of(op.type, options) is not None
+        for op in program.global_block().ops
+    )
 
 
 def replace(program: Any, options: IpuStrategy) -> None:
@@ -146,8 +149,11 @@ def replace(program: Any, options: IpuStrategy) -> None:
     known = {op.paddle_op for op in options.custom_ops}
     for index in reversed(range(len(block.ops))):
         op = block.ops[index]
+        meaning = popart_ops.meaning_of(op.type, options)
         if op.type in _registered:
             _replace_one(program, index)
+        elif meaning is not None:
+            _expand(program, index, meaning)
         elif op.type in known and not _runs_on_cpu(op.type):
             raise PaddleCustomOpMissing(f"The custom operation {op.type} can't run here.")
 
@@ -175,6 +181,38 @@ def _replace_one(program: Any, index: int) -> None:
     program._sync_with_cpp()
 
 
+def _expand(program: Any, index: int, meaning: popart_ops.Meaning) -> None:
+    """Put operations of Paddle's own in the place of one; they stay on its IPU."""
+    block = program.global_block()
+    old = block.ops[index]
+    inputs = [block.var(name) for name in old.input_arg_names]
+    (output,) = (block.var(name) for name in old.output_arg_names)
+    attributes = {name: old.attr(name) for name in old.attr_names if name not in _INTERNAL}
+    kept = {name: old.attr(name) for name in _PLACED if old.has_attr(name)}
+    block._remove_op(index, sync=False)
+    start = len(block.ops)
+    with paddle.static.program_guard(program, paddle.static.Program()):
+        result = meaning(*inputs, **attributes)
+        paddle.assign(result, output)
+    output.stop_gradient = result.stop_gradient
+    made = block.ops[start:]
+    for offset, op in enumerate(made):
+        inserted = block._insert_op_without_sync(
+            index + offset,
+            type=op.type,
+            inputs={slot: op.input(slot) for slot in op.input_names},
+            outputs={slot: op.output(slot) for slot in op.output_names},
+            attrs=op.all_attrs(),
+        )
+        for name, value in kept.items():
+            inserted._set_attr(name, value)
+    for _ in made:
+        block._remove_op(len(block.ops) - 1, sync=False)
+    program._sync_with_cpp()
+
+
+#: What the operations in the place of one take over from it.
+_PLACED = ("op_role", "op_namescope", "ipu_index", "ipu_stage")
 _CALLABLES = ("forward_callable_id", "backward_callable_id", "backward_skip_vars")
 
 

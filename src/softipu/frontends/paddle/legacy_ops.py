@@ -33,6 +33,8 @@ class Form:
     output: str = "Out"
     #: Type of the result; None: that of the first tensor.
     dtype: Callable[[dict[str, Any]], Any] | None = None
+    #: Further outputs and their types.
+    also: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
@@ -190,7 +192,14 @@ FORMS: dict[str, Form] = {
 
 
 def build(name: str, form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Append the node to the program being built; returns its output."""
+    """Append the node to the program being built; returns its first output."""
+    return build_all(name, form, args, kwargs)[0]
+
+
+def build_all(
+    name: str, form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The same; returns all its outputs."""
     from paddle.base.layer_helper import LayerHelper
 
     known = form.signature.parameters
@@ -204,14 +213,16 @@ def build(name: str, form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     inputs = {slot: arguments[tensor] for slot, tensor in zip(form.slots, tensors, strict=True)}
     helper = LayerHelper(name, name=arguments["name"])
     dtype = arguments[tensors[0]].dtype if form.dtype is None else form.dtype(arguments)
-    output = helper.create_variable_for_type_inference(dtype)
+    outputs = {form.output: helper.create_variable_for_type_inference(dtype)}
+    for slot, kind in form.also:
+        outputs[slot] = helper.create_variable_for_type_inference(kind, stop_gradient=True)
     helper.append_op(
         type=form.operator,
         inputs=inputs,
-        outputs={form.output: output},
+        outputs=outputs,
         attrs=form.attributes(arguments),
     )
-    return output
+    return tuple(outputs.values())
 
 
 def _restored(name: str, form: Form, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import devices, launcher, places, run_check, usage
+from . import devices, launcher, legacy_fluid, places, run_check, usage
 
 
 def install(paddle: Any) -> None:
@@ -30,6 +30,7 @@ def install(paddle: Any) -> None:
     _patch_tracing(paddle.base.compiler.IpuDynamicPatcher)
     launcher.install(importlib.import_module("paddle.distributed.launch.context"))
     paddle.utils.run_check = run_check.replacement(paddle, paddle.utils.run_check)
+    sys.meta_path.append(legacy_fluid.Finder())
 
 
 def _late_names(core: Any) -> Callable[[str], Any]:

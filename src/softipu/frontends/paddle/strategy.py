@@ -8,9 +8,9 @@ from typing import Any
 
 from softipu.errors import InvalidIpuOption, PaddleUnsupported
 
+from . import extensions, option_warnings
 from . import option_groups as groups
 from . import option_table as table
-from . import option_warnings
 from .option_table import OPTIONS, Kind, Option
 
 
@@ -148,20 +148,22 @@ class IpuStrategy:
     def _switch_pattern(self, name: str, on: bool) -> None:
         self._pattern(name)
         self._patterns[name] = on
-        if on != groups.PATTERNS[name]:
+        if on != groups.PATTERNS.get(name, False):
             option_warnings.ignored({f"pattern {name}": on})
 
     def is_pattern_enabled(self, name: str) -> bool:
         return self._pattern(name)
 
     def _pattern(self, name: str) -> bool:
-        if name not in self._patterns:
-            raise InvalidIpuOption(
-                f"Unknown pattern {name!r}.",
-                cause="PopART's patterns are: " + ", ".join(sorted(self._patterns)) + ".",
-                remedy="Choose one of them.",
-            )
-        return self._patterns[name]
+        if name in self._patterns:
+            return self._patterns[name]
+        if extensions.defines(name):
+            return False
+        raise InvalidIpuOption(
+            f"Unknown pattern {name!r}.",
+            cause="PopART's patterns are: " + ", ".join(sorted(self._patterns)) + ".",
+            remedy="Choose one of them; load the extension first that a pattern of its own is in.",
+        )
 
 
 def _kind_of(value: Any) -> Kind | None:

@@ -52,10 +52,12 @@ def activate() -> None:
 
     paddle.set_flags({"FLAGS_enable_pir_api": False})
     pir_utils._switch_to_old_ir_()
-    from . import legacy_arguments, legacy_ops
+    from . import extensions, legacy_arguments, legacy_fluid, legacy_ops
 
     legacy_ops.install(paddle)
     legacy_arguments.install(paddle)
+    legacy_fluid.install(paddle)
+    extensions.install(paddle)
     train_old_static_layers()
 
 
