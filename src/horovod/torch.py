@@ -127,11 +127,6 @@ def _operation(average: bool | None, op: ReduceOp | None) -> ReduceOp:
 def _reduce(tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: float) -> None:
     """In place."""
     everyone = together()
-    if op is Average and not tensor.is_floating_point():
-        raise HorovodMisuse(
-            f"The average of {tensor.dtype} tensors is not defined.",
-            remedy="Use op=hvd.Sum, or convert the tensor to a floating-point type.",
-        )
     if prescale != 1.0:
         tensor.mul_(prescale)
     if everyone is not None:
@@ -139,8 +134,10 @@ def _reduce(tensor: torch.Tensor, op: ReduceOp, prescale: float, postscale: floa
         everyone.all_reduce(held, op.reduction)
         if held.data_ptr() != tensor.data_ptr():
             tensor.copy_(held)
-    if op is Average:
+    if op is Average and tensor.is_floating_point():
         tensor.div_(size())
+    elif op is Average:
+        tensor.floor_divide_(size())  # as Horovod does: whole numbers stay whole
     if postscale != 1.0:
         tensor.mul_(postscale)
 

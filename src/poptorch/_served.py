@@ -206,6 +206,9 @@ def _tensors(compiled: Compiled) -> tuple[list[ServedTensor], list[ServedTensor]
         for i, (spec, dtype) in enumerate(zip(program.inputs, given, strict=True))
     ]
     names = output_names(program.micro, program.tensor_names, len(program.outputs))
+    # An input that is handed back would have two meanings: a name is one tensor.
+    taken = {tensor.name for tensor in inputs}
+    names = [f"output_{i}" if name in taken else name for i, name in enumerate(names)]
     outputs = [
         ServedTensor(name, spec.shape[1:], spec.dtype, spec.dtype)
         for name, spec in zip(names, program.outputs, strict=True)

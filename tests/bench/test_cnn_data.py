@@ -82,6 +82,7 @@ def test_folders_without_images(tmp_path: Path) -> None:
     with pytest.raises(ImagesMissing, match="none is no folder"):
         images.load(str(tmp_path / "none"), 224, 1)
     (tmp_path / "notes.txt").write_text("")
+    (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(ImagesMissing, match="has no images"):
         images.load(str(tmp_path), 224, 1)
 

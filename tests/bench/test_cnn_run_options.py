@@ -12,6 +12,7 @@ from cnn_support import LATENCY, SMALL, THROUGHPUT, figures, one_way, printed, r
 from poptorch import _compiler
 from softipu.bench import harness, models, run
 from softipu.bench.options import Options
+from softipu.errors import InvalidSetting
 from softipu.executable import Store
 
 pytestmark = pytest.mark.usefixtures("one_way")
@@ -119,6 +120,15 @@ def test_our_own_variable_says_where_profiles_go_first(
     assert run._profile_folder() == Path("there")
     monkeypatch.setenv("SOFTIPU_PROFILE_DIR", str(tmp_path))
     assert run._profile_folder() == tmp_path
+
+
+@pytest.mark.parametrize("value", ["[]", "5", "nothing"])
+def test_engine_options_that_are_none_are_named(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", value)
+    with pytest.raises(InvalidSetting, match="POPLAR_ENGINE_OPTIONS.* is not"):
+        run._profile_folder()
 
 
 # --- what is refused --------------------------------------------------------------------------

@@ -96,6 +96,14 @@ def test_what_the_user_hands_on_wins_over_poprun_but_not_over_who_is_who():
         built("--mpi-local-args=-x RANK=7")
 
 
+def test_local_arguments_for_the_whole_run_win_over_the_global_ones():
+    found = built(
+        "--mpi-global-args=--wdir /one --bind-to none --timeout 5",
+        "--mpi-local-args=--wdir /two --bind-to numa",
+    )
+    assert (found.directory, found.numa, found.timeout) == ("/two", True, 5.0)
+
+
 def test_a_variable_that_is_not_set_is_a_warning(capsys):
     built("--mpi-local-args=-x NOT_THERE")
     assert "POPRUN [W] -x NOT_THERE: the variable is not set here" in capsys.readouterr().err

@@ -11,7 +11,7 @@ GLOBAL = "--mpi-global-args"
 
 
 def test_variables_are_handed_on_or_set():
-    found = mpi.parse('-x A -x B=1 -x "C=two words" -x D=', "--mpi-local-args", local=True)
+    found = mpi.parse('-x A -x B=1 -x "C=two words" -x D=', "--mpi-local-args")
     assert found.variables == [("A", None), ("B", "1"), ("C", "two words"), ("D", "")]
     assert found.notes == []
 
@@ -82,9 +82,10 @@ def test_what_cannot_be_honoured_is_an_error(text, says):
         mpi.parse(text, GLOBAL)
 
 
-def test_what_is_for_the_whole_run_cannot_be_for_an_instance():
+@pytest.mark.parametrize("text", ["--tag-output", "--bind-to numa", "--mca pml ob1"])
+def test_what_is_for_the_whole_run_cannot_be_for_one_instance(text):
     with pytest.raises(MpiArgumentRefused, match="whole run"):
-        mpi.parse("--tag-output", "--mpi-local-args", local=True)
+        mpi.parse(text, "--instance-mpi-local-args", single=True)
 
 
 def test_every_argument_of_the_table_is_recognised():

@@ -151,6 +151,17 @@ def test_variables_reach_the_instances_they_are_meant_for():
     ]  # fmt: skip
 
 
+def test_what_is_for_the_whole_run_may_stand_among_the_local_arguments():
+    """As in the commands that public examples give."""
+    ran = poprun(
+        "-v", "--num-instances=2", "--num-replicas=2", "--mpi-local-args=--tag-output --allow-run-as-root",
+        "sh", "-c", "echo here",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(ran.stdout.splitlines()) == ["[1,0]<stdout>:here", "[1,1]<stdout>:here"]
+    assert "Ignored: --allow-run-as-root" in ran.stderr
+
+
 def test_output_goes_to_files_too(tmp_path):
     ran = poprun(
         "--num-instances=2", "--num-replicas=2", f"--mpi-global-args=--output-filename {tmp_path}/out",

@@ -16,6 +16,7 @@ import torch
 from serve_support import Running, eventually, holders, samples, serving
 
 from softipu.serve import command
+from softipu.serve.repository import Poller, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,27 @@ def test_polling_follows_the_repository(models, tmp_path: Path) -> None:
         running.wait_for("Model twice was unloaded.")
         assert not running.is_served("twice")
         assert running.is_served("joined")
+
+
+def test_a_repository_that_is_gone_for_a_while_is_told_once_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    repository = tmp_path / "repository"
+    (repository / "layer").mkdir(parents=True)
+    (repository / "layer/config.pbtxt").touch()
+    asked: list[str] = []
+    control = SimpleNamespace(load=asked.append, unload=asked.append)
+    poller = Poller([repository], control, 0.0, snapshot([repository]))
+    repository.rename(tmp_path / "away")
+    (line,) = poller.look()
+    assert line.startswith(f"{repository} cannot be read: No such file")
+    assert poller.look() == []
+    (tmp_path / "away").rename(repository)
+    assert poller.look() == []
+    assert asked == []
+    (repository / "layer/config.pbtxt").write_text("changed")
+    assert poller.look() == ["Model layer was loaded."]
+    assert asked == ["layer"]
 
 
 def test_an_entry_that_comes_while_the_server_starts_is_loaded(

@@ -27,13 +27,14 @@ def find(folder: str | None) -> list[Path]:
     """The image files in a folder and its subfolders, in one order on every machine."""
     root = _sample_folder() if folder is None else Path(folder)
     try:
-        found = [path for path in root.rglob("*") if path.suffix.lower() in ENDINGS]
+        named = [path for path in root.rglob("*") if path.suffix.lower() in ENDINGS]
+        found = sorted(path for path in named if not path.is_dir())
     except OSError as error:
         raise ImagesMissing(f"{root} can't be read: {error.strerror}.") from error
     if not found:
         missing = "has no images" if root.is_dir() else "is no folder"
         raise ImagesMissing(f"{root} {missing}.")
-    return sorted(path for path in found if not path.is_dir())
+    return found
 
 
 def _sample_folder() -> Path:

@@ -183,7 +183,9 @@ def _profile_folder() -> Path:
         engine = json.loads(text or "{}")
     except ValueError as error:
         raise InvalidSetting(f"POPLAR_ENGINE_OPTIONS is not JSON: {error}.") from error
-    return Path(engine.get("autoReport.directory", "profile"))
+    if not isinstance(engine, dict):
+        raise InvalidSetting(f"POPLAR_ENGINE_OPTIONS={text} is not a JSON object.")
+    return Path(str(engine.get("autoReport.directory", "profile")))
 
 
 entry = cli.run(main)

@@ -17,7 +17,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import settings
-from ..errors import InstanceLate, InstanceLost, InstancesDisagree, NoGroup, SoftIPUError
+from ..errors import (
+    InstanceLate,
+    InstanceLost,
+    InstancesDisagree,
+    NoGroup,
+    PopdistMisuse,
+    SoftIPUError,
+)
 from . import environment, gpus, rendezvous
 from .liveness import Departure, Pulse
 
@@ -32,6 +39,8 @@ _LINGER_SECONDS = 8.0
 _PEACE_SECONDS = 3.0
 #: Large tensors are reduced in pieces: while one waits for the network, another is added up.
 _PIECE_ELEMENTS = 1_000_000
+#: Types that gloo can compute with; it would find out about others when all wait for each other.
+_REDUCIBLE = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64")
 
 
 class Group:
@@ -68,6 +77,12 @@ class Group:
         """The tensor becomes the sum (or so) over all instances, bit for bit the same in all."""
         import torch
 
+        if str(tensor.dtype).removeprefix("torch.") not in _REDUCIBLE:
+            raise PopdistMisuse(
+                f"Tensors of {tensor.dtype} cannot be reduced between instances.",
+                cause=f"There is arithmetic for {', '.join(_REDUCIBLE)} only.",
+                remedy="Convert the tensor first; broadcast and gather take every type.",
+            )
         dist = rendezvous.distributed()
         options = dist.AllreduceOptions()
         options.reduceOp = getattr(dist.ReduceOp, reduction.upper())
@@ -86,14 +101,16 @@ class Group:
         options.rootRank = self._known(root)
         options.rootTensor = 0
         with _on_host(tensor) as held:
-            self._do("broadcast", lambda: [self._gloo.broadcast([held], options)])
+            self._do("broadcast", lambda: [self._gloo.broadcast([_bytes(held)], options)])
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The tensors of all instances, in order; all have the same shape and type."""
         import torch
 
-        found = [torch.empty_like(tensor) for _ in range(self.count)]
-        self._do("all_gather", lambda: [self._gloo.allgather([found], [tensor])])
+        own = tensor.contiguous()
+        found = [torch.empty_like(own) for _ in range(self.count)]
+        places = [_bytes(one) for one in found]
+        self._do("all_gather", lambda: [self._gloo.allgather([places], [_bytes(own)])])
         return found
 
     def all_gather_ragged(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -295,6 +312,13 @@ def _on_host(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     held = tensor.cpu().contiguous()
     yield held
     tensor.copy_(held)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory of a contiguous tensor as gloo moves it, whatever its type."""
+    import torch
+
+    return tensor.view(-1).view(torch.uint8)
 
 
 _lock = threading.Lock()

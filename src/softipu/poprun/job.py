@@ -29,19 +29,18 @@ _LEFT_TO_OTHERS = {
 
 @dataclass
 class Arguments:
-    """What mpirun's arguments ask for, the run's and each instance's."""
+    """What mpirun's arguments ask for, of all instances and of single ones."""
 
     run: MpiArguments
-    each: MpiArguments
     single: dict[int, MpiArguments] = field(default_factory=dict)
 
     def of(self, instance: int) -> list[MpiArguments]:
         single = self.single.get(instance)
-        return [self.run, self.each, *([single] if single is not None else [])]
+        return [self.run, *([single] if single is not None else [])]
 
     @property
     def all(self) -> list[MpiArguments]:
-        return [self.run, self.each, *self.single.values()]
+        return [self.run, *self.single.values()]
 
 
 @dataclass
@@ -124,10 +123,9 @@ def topology(options: argparse.Namespace) -> Topology:
 
 def arguments(options: argparse.Namespace, found: Topology, log: Log) -> Arguments:
     """mpirun's arguments, with a note for each that is ignored."""
-    result = Arguments(
-        mpi.parse(options.mpi_global_args, "--mpi-global-args"),
-        mpi.parse(options.mpi_local_args, "--mpi-local-args", local=True),
-    )
+    result = Arguments(mpi.parse(options.mpi_global_args, "--mpi-global-args"))
+    # mpirun takes what is for the whole run in either place, and public scripts put it in both.
+    mpi.parse(options.mpi_local_args, "--mpi-local-args", into=result.run)
     for text in options.instance_mpi_local_args:
         index, _, words = text.partition(":")
         if int(index) >= len(found.instances):
@@ -138,7 +136,7 @@ def arguments(options: argparse.Namespace, found: Topology, log: Log) -> Argumen
         if int(index) in result.single:
             raise MpiArgumentRefused(f"--instance-mpi-local-args has instance {index} twice.")
         result.single[int(index)] = mpi.parse(
-            words, f"--instance-mpi-local-args for instance {index}", local=True
+            words, f"--instance-mpi-local-args for instance {index}", single=True
         )
     for part in result.all:
         for note in part.notes:
@@ -162,9 +160,7 @@ def build(
     networks = _networks(options, given.run, local, log)
     shell = given.run.remote_shell
     own = {"python": f"{given.run.prefix}/bin/python3"} if given.run.prefix else {}
-    bind = next(
-        (a.bind_to_numa for a in (given.each, given.run) if a.bind_to_numa is not None), None
-    )
+    bind = given.run.bind_to_numa
     return Job(
         topology=found,
         program=list(options.program),

@@ -40,7 +40,7 @@ class Argument:
     values: int
     fate: str
     meaning: str
-    local: bool = False  #: also for single instances
+    single: bool = False  #: also for single instances
     apply: Callable[[MpiArguments, Sequence[str]], None] | None = None
 
 
@@ -116,7 +116,7 @@ ARGUMENTS = (
              "what instance I prints goes to DIR/1/rank.I/stdout and stderr, too",
              apply=_output_directory),
     Argument(("--bind-to",), 1, HONOURED,
-             "`numa`, `socket`: like --numa-aware; `none`: not bound; others: noted", True, _bind),
+             "`numa`, `socket`: like --numa-aware; `none`: not bound; others: noted", apply=_bind),
     Argument(("--mca", "--gmca"), 2, HONOURED,
              "`btl_tcp_if_include`, `oob_tcp_if_include`: network or interface; `plm_rsh_agent`, "
              "`plm_rsh_args`: instead of ssh, and for it; others: noted", apply=_mca),
@@ -135,22 +135,24 @@ ARGUMENTS = (
 _BY_NAME = {name: argument for argument in ARGUMENTS for name in argument.names}
 
 
-def parse(text: str, option: str, *, local: bool = False) -> MpiArguments:
-    """The arguments of one of poprun's options."""
+def parse(
+    text: str, option: str, *, into: MpiArguments | None = None, single: bool = False
+) -> MpiArguments:
+    """The arguments of one of poprun's options; `into` adds them to those of another."""
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise MpiArgumentRefused(f"{option} {text!a} cannot be split: {error}.") from None
-    found = MpiArguments()
+    found = MpiArguments() if into is None else into
     while words:
         word = words.pop(0)
         argument, values = _argument(word, words, option)
         if argument.fate == REFUSED:
             raise MpiArgumentRefused(f"{option} has {word}. {argument.meaning}.")
-        if local and not argument.local:
+        if single and not argument.single:
             raise MpiArgumentRefused(
                 f"{option} has {word}, which is for the whole run.",
-                remedy="Move it to --mpi-global-args.",
+                remedy="Move it to --mpi-global-args or --mpi-local-args.",
             )
         if argument.fate == IGNORED:
             found.notes.append(f"{word}: {argument.meaning}")

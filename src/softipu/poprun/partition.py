@@ -203,7 +203,7 @@ def _existing(
     if why is not None:
         if not options.update_partition or info.created == 0.0:
             raise _does_not_fit(info, why)
-        log.info(f"Partition {info.id} is updated: {why}")
+        log.info(f"Partition {info.id}, {why}, is updated")
         request = _request(options, topology, info.id)
         if options.vipu_allocation is None and options.vipu_cluster is None:
             request = replace(request, cluster=info.cluster)

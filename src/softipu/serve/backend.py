@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,6 +80,8 @@ class PoplarModel:
     def _response(self, answer: Any) -> Any:
         triton = self._triton
         if isinstance(answer, SoftIPUError):
+            if answer.__cause__ is not None:
+                triton.Logger.log_error("".join(traceback.format_exception(answer.__cause__)))
             return triton.InferenceResponse([], error=triton.TritonError(str(answer)))
         tensors = [
             triton.Tensor.from_dlpack(bound.public, tensor.__dlpack__())

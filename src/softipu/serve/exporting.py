@@ -9,11 +9,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from softipu import SDK_VERSION
 
+from .. import executable as container
 from ..errors import ExportRefused
 from .binding import EXECUTABLE, NAME_MAP
 from .installation import BACKEND
@@ -63,6 +65,8 @@ def export_file(
         path.parent.mkdir()
         shutil.copyfile(executable, path)
 
+    # Before it is copied: errors should name this file, not a copy that is gone by then.
+    container.read(executable).close()
     return _entry(copy, Path(directory), name, **choices)
 
 
@@ -131,10 +135,16 @@ def entry_config(
     A request has up to `max_batch_size` samples (default: a whole batch). Requests that wait are
     joined, after up to `queue_delay_us` microseconds. Each instance is a process that holds IPUs.
     """
+    largest = executable.batch if max_batch_size is None else max_batch_size
+    _check_number("max_batch_size", largest, 1)
+    _check_number("instances", instances, 1)
+    _check_number("queue_delay_us", queue_delay_us, 0)
+    if threads is not None:
+        _check_number("threads", threads, 1)
     config: dict[str, Any] = {
         "name": name,
         "backend": BACKEND,
-        "max_batch_size": executable.batch if max_batch_size is None else max_batch_size,
+        "max_batch_size": largest,
         "input": _rows("input", executable.inputs),
         "output": _rows("output", executable.outputs),
         "instance_group": [{"kind": "KIND_CPU", "count": instances}],
@@ -143,6 +153,16 @@ def entry_config(
     if threads is not None:
         config["parameters"] = {"threads": {"string_value": str(threads)}}
     return config
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    """The server would refuse the whole entry, later and in other words."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ExportRefused(
+            f"{name} is {value!r}, not a whole number from {least}.",
+            cause="The server could not use the configuration.",
+            remedy=f"Give another {name}, or leave it out.",
+        )
 
 
 def _rows(kind: str, tensors: Sequence[Any]) -> list[dict[str, Any]]:

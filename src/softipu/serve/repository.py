@@ -62,12 +62,19 @@ class Poller:
         self._seconds = seconds
         self._known = known
         self._next = time.monotonic() + seconds
+        self._trouble = ""
 
     def look(self) -> list[str]:
         """When it is time, brings the server up to date; returns what was done, as lines."""
         if time.monotonic() < self._next:
             return []
-        now = snapshot(self._repositories)
+        self._next = time.monotonic() + self._seconds
+        try:
+            now = snapshot(self._repositories)
+        except OSError as error:
+            # It may be on its way out or in: what is loaded stays until it can be seen again.
+            return self._once(f"{error.filename} cannot be read: {error.strerror}; models stay.")
+        self._trouble = ""
         lines = [self._do("unloaded", name) for name in self._known if name not in now]
         lines += [
             self._do("loaded", name)
@@ -77,6 +84,11 @@ class Poller:
         self._known = now
         self._next = time.monotonic() + self._seconds
         return lines
+
+    def _once(self, trouble: str) -> list[str]:
+        """Said the first time, not at every look."""
+        said, self._trouble = self._trouble, trouble
+        return [] if said == trouble else [trouble]
 
     def _do(self, what: str, name: str) -> str:
         try:

@@ -69,11 +69,13 @@ class ServedModel:
         good = [request for request in checked if not isinstance(request, SoftIPUError)]
         if not good:
             return [request for request in checked if isinstance(request, SoftIPUError)]
-        columns = zip(*good, strict=True)
-        joined = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
-        outputs = [
-            self._shown(index, output) for index, output in enumerate(self.executable.run(joined))
-        ]
+        try:
+            outputs = self._run(good)
+        except Exception as error:  # noqa: BLE001 - a model may raise anything for some values
+            if len(requests) > 1:
+                # Whose values they were shows when each runs by itself.
+                return [answer for request in requests for answer in self.answer([request])]
+            return [_failed(error)]
         answers: list[Answer] = []
         begin = 0
         for request in checked:
@@ -84,6 +86,13 @@ class ServedModel:
             answers.append([output[begin:end] for output in outputs])
             begin = end
         return answers
+
+    def _run(self, requests: Sequence[Request]) -> list[torch.Tensor]:
+        columns = zip(*requests, strict=True)
+        joined = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
+        return [
+            self._shown(index, output) for index, output in enumerate(self.executable.run(joined))
+        ]
 
     def _checked(self, request: Request) -> list[torch.Tensor] | SoftIPUError:
         rows = {tensor.shape[0] if tensor.dim() else 0 for tensor in request}
@@ -104,3 +113,14 @@ class ServedModel:
     def _shown(self, index: int, output: torch.Tensor) -> torch.Tensor:
         dims = self.binding.outputs[index].dims
         return output.reshape(output.shape[0], *dims).to(self._dtypes[index]).contiguous()
+
+
+def _failed(error: Exception) -> SoftIPUError:
+    """What the model raised, for the one who sent the request; `__cause__` keeps the places."""
+    answer = RequestRefused(
+        f"The model raised {type(error).__name__}: {' '.join(str(error).split())}.",
+        cause="It does so for these values: an index beyond a table's end, for example.",
+        remedy="Send values that the model can take; the server's log tells where it happened.",
+    )
+    answer.__cause__ = error
+    return answer

@@ -30,8 +30,8 @@ def main() -> None:
     assert hvd.allreduce(torch.tensor(me + 1), op=hvd.Product).item() == 6
     with pytest.raises(ValueError, match="supersedes"):
         hvd.allreduce(mine, average=True, op=hvd.Sum)
-    with pytest.raises(Exception, match="average of torch.int64"):
-        hvd.allreduce(torch.tensor([1]))
+    whole = hvd.allreduce(torch.tensor([3, me // 2, -(me // 2)]))  # Horovod rounds down
+    assert (whole.dtype, whole.tolist()) == (torch.int64, [3, 0, -1])
     again = hvd.synchronize(hvd.allreduce_async_(mine, op=hvd.Sum))
     assert again is mine
     torch.testing.assert_close(mine, torch.tensor([6.0, 12.0, 18.0]))
@@ -46,11 +46,20 @@ def main() -> None:
     assert hvd.allgather(ragged).tolist() == [[1, 1], [2, 2], [2, 2]]
     assert hvd.allgather(torch.tensor(me)).tolist() == [0, 1, 2]
     assert hvd.broadcast(torch.tensor([me]), root_rank=2).item() == 2
+    for dtype in (torch.bool, torch.int16, torch.bfloat16, torch.complex64):
+        mine = torch.tensor([[me == 1, True, False]]).to(dtype)
+        assert torch.equal(hvd.broadcast(mine, 1), torch.tensor([[True, True, False]]).to(dtype))
+        wanted = torch.tensor([[rank == 1, True, False] for rank in range(3)]).to(dtype)
+        assert torch.equal(hvd.allgather(mine), wanted)
+    with pytest.raises(Exception, match=r"torch\.bool cannot be reduced"):  # and no more happens
+        hvd.allreduce(torch.tensor([True]), op=hvd.Sum)
     torch.manual_seed(me)
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    model.register_buffer("mask", torch.tensor([me == 1]))
     hvd.broadcast_parameters(model.state_dict(), root_rank=1)
     torch.manual_seed(1)
     same = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    same.register_buffer("mask", torch.tensor([True]))
     for name, value in model.state_dict().items():
         assert torch.equal(value, same.state_dict()[name]), name
     hvd.broadcast_parameters(model.named_parameters(), root_rank=0)
