@@ -69,7 +69,14 @@ def trace(source: Source) -> tuple[Program, Any]:
     lent = _lent(source.model, _slots(source, parameters, buffers))
     # `fakes` is entered before the tracer, so that what forward makes out of nothing is fake too.
     # A lazy module writes its Python code when it is first run, not after each of our changes.
-    with lent, explained(source.model), fakes, _use_lazy_graph_module(True):
+    # A training model trains, also when it is called where the caller records no gradients.
+    with (
+        torch.set_grad_enabled(source.training or torch.is_grad_enabled()),
+        lent,
+        explained(source.model),
+        fakes,
+        _use_lazy_graph_module(True),
+    ):
         traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
