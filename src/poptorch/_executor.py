@@ -118,6 +118,14 @@ class PoplarExecutor(ExecutableFiles):
     def __repr__(self) -> str:
         return _printing.module_repr(self._user_model)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are of the model: what is on a device stays there."""
+        raise TypeError(
+            "What poptorch.trainingModel and inferenceModel return can't be copied or pickled: it "
+            "holds IPUs. Copy or save the PyTorch model itself (copy.deepcopy(executor.model), "
+            "torch.save(executor.model.state_dict(), FILE)), or call executor.save(FILE)."
+        )
+
     def __getattr__(self, attr: str) -> Any:
         if attr.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(attr)
