@@ -104,6 +104,17 @@ def _collect(value: Any, like: Any, found: list[Tensor]) -> None:
         found.append(value)
 
 
+def hiding(struct: Any, kind: type[Tensor]) -> Any | None:
+    """The first object in `struct` with tensors of that kind where nobody looks for them."""
+    if isinstance(struct, Tensor) or (_parsers and parser_of(struct) is not None):
+        return None
+    if isinstance(struct, tuple | list | dict):
+        items = struct.values() if isinstance(struct, dict) else struct
+        return next((found for item in items if (found := hiding(item, kind)) is not None), None)
+    own = list(struct if isinstance(struct, set) else getattr(struct, "__dict__", {}).values())
+    return struct if any(isinstance(tensor, kind) for tensor in flatten(own)) else None
+
+
 def rebuild(struct: Any, tensors: Iterable[Tensor]) -> Any:
     """A copy of `struct` in which each tensor is the next of `tensors`; other values are kept."""
     return _rebuilt(struct, iter(tensors))

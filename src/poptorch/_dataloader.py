@@ -57,6 +57,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         Other arguments go to PyTorch's DataLoader.
         """
         _require(isinstance(options, Options), "options must be a poptorch.Options")
+        _require(
+            mode in tuple(DataLoaderMode),
+            "mode must be a poptorch.DataLoaderMode, for example DataLoaderMode.Async, not "
+            f"{mode!r}",
+        )
         partitioned = options.Distributed.numProcesses > 1 and auto_distributed_partitioning
         self._has_batch_sampler = batch_sampler is not None
         if self._has_batch_sampler:

@@ -23,6 +23,7 @@ from ._compiler import Job, compile_model, shards_of, share_of_options, write_hy
 from ._engine.backend import backend_device
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
+from ._executor_modes import outside_inference_mode
 from ._graph_tensors import to_bytes
 from ._inputs import Arguments
 from ._loaded import LoadedModel, describe_model, describe_optimizer, restored_optimizer
@@ -115,6 +116,7 @@ class ExecutableFiles:
                 raise createPoptorchError(f"Invalid file {filename}: {error}") from error
             self._adopt(compiled, meta.get("update"))
 
+    @outside_inference_mode
     def _adopt(self: Any, compiled: Compiled, update: str | None) -> None:
         """Runs what a file held, in the place of what was compiled before."""
         job = self._job()

@@ -26,6 +26,7 @@ from ._environment import warn_about_ignored
 from ._errors import createPoptorchError, failure
 from ._executable import Executable
 from ._executables import ExecutableFiles
+from ._executor_modes import outside_inference_mode
 from ._executor_options import own_options
 from ._inputs import Arguments, Signature, warn_about_dicts
 from ._loaded import LoadedModel
@@ -117,6 +118,14 @@ class PoplarExecutor(ExecutableFiles):
     def __repr__(self) -> str:
         return _printing.module_repr(self._user_model)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are of the model: what is on a device stays there."""
+        raise TypeError(
+            "What poptorch.trainingModel and inferenceModel return can't be copied or pickled: it "
+            "holds IPUs. Copy or save the PyTorch model itself (copy.deepcopy(executor.model), "
+            "torch.save(executor.model.state_dict(), FILE)), or call executor.save(FILE)."
+        )
+
     def __getattr__(self, attr: str) -> Any:
         if attr.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(attr)
@@ -164,6 +173,7 @@ class PoplarExecutor(ExecutableFiles):
         executable.download({**parameters, **buffers})
         self._host_weights_version += 1
 
+    @outside_inference_mode
     def copyWeightsToDevice(self) -> None:
         """Writes the model's parameters and buffers to the device."""
         executable = self._compiled()
@@ -282,6 +292,7 @@ class PoplarExecutor(ExecutableFiles):
 
     # --- compiling ------------------------------------------------------------------------------
 
+    @outside_inference_mode
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Captures and compiles the model for these arguments, without running it."""
         bound = self._signature.bind(args, kwargs)
@@ -389,6 +400,7 @@ class PoplarExecutor(ExecutableFiles):
 
     # --- running --------------------------------------------------------------------------------
 
+    @outside_inference_mode
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on the IPU; the first call compiles it."""
         assert self._options.connection_type != ConnectionType.Never.value, (
@@ -484,6 +496,7 @@ class PoplarExecutor(ExecutableFiles):
         """Whether IPUs are held for this model now."""
         return self._executable is not None and self._executable.attachment.attached
 
+    @outside_inference_mode
     def attachToDevice(self) -> None:
         """Takes IPUs again after `detachFromDevice` and sends weights and states to them."""
         executable = self._compiled()

@@ -194,8 +194,23 @@ def _check(name: str, old: Any, new: Any) -> None:
         tensors = flatten(old)
         if tensors:
             _check(name, tuple(tensors), tuple(flatten(new)))
-        elif old != new:
+        elif not _equal(name, old, new):
             raise _differs("Value", name, old, new)
+
+
+def _equal(name: str, old: Any, new: Any) -> bool:
+    """Whether a value that is part of the graph is still the same."""
+    try:
+        return bool(old == new)
+    except (ValueError, RuntimeError) as error:  # arrays compare element by element
+        kind = type(old).__name__
+        raise createPoptorchError(
+            f"Argument {name} is a {kind}, which can't be compared with the one that the model was "
+            "compiled with.",
+            cause="What is no tensor is part of the graph, and has to be the same in every call.",
+            remedy=f"Pass {name} as a tensor (torch.from_numpy), or tell PopTorch where the "
+            "tensors of its type are: poptorch.registerCustomArgParser.",
+        ) from error
 
 
 def _check_keys(name: str, old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
-"""Ctrl-C while the device works: it waits until weights and state are consistent again.
+"""Signals while the device works: they wait until weights and state are consistent again.
 
-On hardware a call can't be interrupted at all; here it can, between two steps of the call.
+Ctrl-C, and the death of a data loader's worker, for which PyTorch's handler raises. On hardware a
+call can't be interrupted at all; here it can, between two steps of the call.
 """
 
 from __future__ import annotations
@@ -15,48 +16,51 @@ from typing import Any
 # The C functions behind `signal`, which turns numbers into enums for 30 microseconds a call.
 _signal: Any = importlib.import_module("_signal")
 _SIGINT = int(signal.SIGINT)
-#: The handler that SIGINT had, while signals are held back.
-_before: Callable[..., Any] | None = None
-_pending = False
+_HELD = (_SIGINT, int(signal.SIGCHLD))
+#: The handlers that signals had, while they are held back.
+_before: dict[int, Callable[..., Any]] = {}
+_pending: set[int] = set()
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """SIGINT that arrives inside takes effect at the end; a second one doesn't wait."""
-    global _before
-    handler = _signal.getsignal(_SIGINT)
-    if _before is not None or not callable(handler) or not _in_main_thread():
+    """Signals that arrive inside take effect at the end; a second SIGINT doesn't wait."""
+    handlers = {number: _signal.getsignal(number) for number in _HELD}
+    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    if _before or not ours or not _in_main_thread():
         # Nested, or ignored, or not ours to change: there is nothing to hold back.
         yield
         return
-    _before = handler
-    _signal.signal(_SIGINT, _remember)
+    _before.update(ours)
+    for number in ours:
+        _signal.signal(number, _remember)
     try:
         yield
     finally:
-        _signal.signal(_SIGINT, handler)
-        _before = None
-        if _taken():
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in ours.items():
+            _signal.signal(number, handler)
+        _before.clear()
+        for number in _taken():
+            signal.raise_signal(number)
 
 
 def let_through() -> None:
-    """Between two steps, where everything is consistent: a SIGINT that waits takes effect now."""
-    handler = _before
-    if _pending and handler is not None and _in_main_thread() and _taken():
-        handler(signal.SIGINT, None)
+    """Between two steps, where everything is consistent: what waits takes effect now."""
+    if _pending and _before and _in_main_thread():
+        for number in _taken():
+            _before[number](number, None)
 
 
 def _remember(number: int, frame: Any) -> None:
-    global _pending
-    if _pending and _before is not None:
-        _before(number, frame)
-    _pending = True
+    if number == _SIGINT and number in _pending and number in _before:
+        _before[number](number, frame)
+    _pending.add(number)
 
 
-def _taken() -> bool:
-    global _pending
-    found, _pending = _pending, False
+def _taken() -> list[int]:
+    """What waits, SIGINT first: if its handler raises, the loader still finds its worker dead."""
+    found = sorted(_pending)
+    _pending.clear()
     return found
 
 

@@ -105,6 +105,12 @@ def test_the_options_are_frozen_and_can_be_read_back() -> None:
         opts.deviceIterations(2)
 
 
+def test_a_mode_that_is_none_is_refused_and_not_taken_for_the_synchronous_one() -> None:
+    data = torch.utils.data.TensorDataset(torch.ones(4))
+    with pytest.raises(AssertionError, match=r"for example DataLoaderMode\.Async, not 'Async'"):
+        poptorch.DataLoader(poptorch.Options(), data, mode="Async")  # type: ignore[arg-type]
+
+
 def test_options_of_another_kind_are_refused() -> None:
     with pytest.raises(AssertionError, match="Options"):
         poptorch.DataLoader({}, Count(4))

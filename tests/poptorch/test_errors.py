@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import inspect
+import linecache
+import logging
 import os
 import re
 import signal
@@ -77,7 +79,19 @@ def nonzero(x: torch.Tensor) -> torch.Tensor:
     return torch.nonzero(x)
 
 
+def formatted(x: torch.Tensor) -> torch.Tensor:
+    print(f"{x.sum():.3f}")
+    return x
+
+
+def slice_from(x: torch.Tensor) -> torch.Tensor:
+    start = x[0].int()
+    return x[start : start + 1]
+
+
 GUILTY = {
+    formatted: 'print(f"{x.sum():.3f}")',
+    slice_from: "return x[start : start + 1]",
     branch: "if x.sum() > 0:",
     item: "return x * x.max().item()",
     as_list: "return x * x.tolist()[0]",
@@ -103,6 +117,7 @@ def test_python_that_depends_on_values_is_an_error_that_names_the_line(
     assert f"{__file__}:{number} in {function.__name__}: `{line}`" in text
     assert "Cause: " in text
     assert "Way out: Use torch.where, poptorch.cond" in text
+    assert "poptorch.dynamic_slice" in text
     assert raised.value.code == "SIPU-2001"
 
 
@@ -114,6 +129,31 @@ def test_the_same_inside_a_module_leaves_its_weights_and_slots_alone() -> None:
         infer(model)(*batch(2))
     assert all(parameter is plain[name] for name, parameter in model.named_parameters())
     assert model(*batch(2)).shape == (2, 2)
+
+
+def test_a_line_of_a_notebook_is_named_though_it_is_in_no_file() -> None:
+    name, source = "/nowhere/ipykernel_1/2.py", "def cell(x):\n    return x * x.max().item()\n"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    cell: dict[str, Any] = {}
+    exec(compile(source, name, "exec"), cell)
+    with pytest.raises(poptorch.Error, match=re.escape(f"{name}:2 in cell: `return x * x.max()")):
+        infer(cell["cell"])(torch.ones(2))
+
+
+def test_shapes_that_do_not_fit_are_told_once_and_without_torch_s_own_traceback() -> None:
+    logged: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    torch_log = logging.getLogger("torch._subclasses.fake_tensor")
+    torch_log.addHandler(handler)
+    try:
+        with pytest.raises(RuntimeError, match="same reduction dim"):
+            infer(nn.Linear(3, 2))(torch.ones(2, 5))
+        assert logged == []
+        torch_log.error("about something else")
+        assert logged == ["about something else"]
+    finally:
+        torch_log.removeHandler(handler)
 
 
 def test_exceptions_of_the_users_own_code_pass_unchanged() -> None:

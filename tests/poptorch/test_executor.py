@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from executor_support import Loop, Net, Shape, batch, quiet, same, same_weights, seeded
@@ -33,6 +35,29 @@ def test_results_keep_the_structure_that_forward_returned() -> None:
     assert torch.equal(result["pair"].right[0], torch.full((2,), 2.0))
     assert result["pair"].right[1][1:] == ("text", None)
     assert result["number"] == 5
+
+
+@dataclass
+class Closed:
+    """A type of the user's that PopTorch knows nothing about."""
+
+    inside: Any
+    kept: Any = None
+
+
+@pytest.mark.parametrize(
+    "result",
+    [lambda x: Closed(x + 1), lambda x: (x, {"deep": [Closed([x])]}), lambda x: {x + 1}],
+    ids=["alone", "deep inside", "set"],
+)
+def test_a_result_that_hides_its_tensors_is_refused_with_a_way_out(result: Any) -> None:
+    with pytest.raises(poptorch.Error, match=r"(?s)returns a (Closed|set) .*Way out: .*ArgParser"):
+        infer(result)(torch.ones(2))
+
+
+def test_objects_without_tensors_of_the_model_come_back_as_they_are() -> None:
+    given = Closed(5, torch.ones(1))
+    assert infer(lambda x: (x, given))(torch.ones(2))[1] is given
 
 
 def test_a_model_that_returns_nothing_gives_none() -> None:
@@ -155,6 +180,12 @@ def test_a_call_that_differs_from_the_compiled_one_is_refused(
     assert torch.equal(executor(compiled), ONE * 2), "the model still works"
     executor.destroy()
     executor(given)
+
+
+def test_an_array_among_the_arguments_is_an_error_that_says_what_to_pass() -> None:
+    executor = infer(lambda x, y: x)
+    with pytest.raises(poptorch.Error, match=r"(?s)Argument y is a ndarray.*torch\.from_numpy"):
+        executor(ONE, numpy.ones(3))
 
 
 def test_the_number_of_arguments_may_not_change() -> None:

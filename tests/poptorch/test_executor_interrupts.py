@@ -117,6 +117,55 @@ def test_an_ignored_signal_stays_ignored() -> None:
     assert done == ["completed", "went on"]
 
 
+@pytest.fixture
+def worker_died() -> Iterator[list[int]]:
+    """What PyTorch does about a data loader's worker: its handler of SIGCHLD raises."""
+    calls: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        calls.append(number)
+        raise RuntimeError("DataLoader worker exited unexpectedly")
+
+    before = signal.signal(signal.SIGCHLD, handler)
+    try:
+        yield calls
+        assert signal.getsignal(signal.SIGCHLD) is handler
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def dying(*, workers: int, then: list[str], and_ctrl_c: bool = False) -> None:
+    with held_back():
+        for _ in range(workers):
+            signal.raise_signal(signal.SIGCHLD)
+        if and_ctrl_c:
+            interrupt()
+        then.append("completed")
+        let_through()
+        then.append("went on")
+
+
+def test_the_death_of_workers_waits_for_the_end_of_the_step(worker_died: list[int]) -> None:
+    done: list[str] = []
+    with pytest.raises(RuntimeError, match="worker exited"):
+        dying(workers=3, then=done)
+    assert done == ["completed"]
+    assert worker_died == [signal.SIGCHLD]
+
+
+def test_ctrl_c_comes_before_the_death_of_workers(worker_died: list[int]) -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        dying(workers=1, then=done, and_ctrl_c=True)
+    assert done == ["completed"]
+
+
+def test_without_a_handler_children_end_unseen() -> None:
+    done: list[str] = []
+    dying(workers=1, then=done)
+    assert done == ["completed", "went on"]
+
+
 def test_other_threads_may_use_devices_too() -> None:
     done: list[str] = []
     thread = threading.Thread(target=interrupted, kwargs={"times": 0, "then": done})

@@ -261,6 +261,15 @@ def test_copies_pickles_and_state_dicts_contain_no_wrapped_class() -> None:
     assert model.fc.weight.abs().sum() > 0, "a copy has memory of its own"
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_executor_cannot_be_copied_and_says_what_can(copied: Callable[..., Any]) -> None:
+    executor = poptorch.trainingModel(seeded(Net), quiet())
+    executor(*batch(2))
+    with pytest.raises(TypeError, match=r"it holds IPUs\. Copy or save the PyTorch model itself"):
+        copied(executor)
+    assert copied(executor.model) is not None
+
+
 def test_a_module_that_changed_shape_since_is_refused_and_the_device_stays_as_it_was() -> None:
     model = seeded(Net)
     executor = poptorch.inferenceModel(model, quiet())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import logging
 import os
 import traceback
 from collections.abc import Iterator
@@ -27,6 +28,10 @@ _LIBRARIES = (
 )
 
 
+#: Where torch logs its own traceback of an operation that refuses its arguments, beside raising.
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
+
+
 class ShapeDependsOnValues(Error, DynamicOutputShapeException):
     """Also torch's own exception, which is what PopTorch lets through here."""
 
@@ -35,6 +40,7 @@ class ShapeDependsOnValues(Error, DynamicOutputShapeException):
 def explained(model: Any) -> Iterator[None]:
     """Errors of the capture itself leave as poptorch.Error; the user's own exceptions pass."""
     name = name_of(model) + (".forward" if isinstance(model, torch.nn.Module) else "")
+    _FAKE_LOG.addFilter(_is_no_error)
     try:
         yield
     except DataDependentOutputException as error:
@@ -50,6 +56,11 @@ def explained(model: Any) -> Iterator[None]:
         told.__class__ = ShapeDependsOnValues
         raise told from error
     except TypeError as error:
+        if "__format__" in str(error):  # of a number that isn't there yet: f"{loss:.3f}"
+            raise failure(
+                CaptureDataDependent,
+                f"{name} needs the value of a tensor while it is captured{where(error)}.",
+            ) from error
         # The user passed a torch.Tensor and never heard of fake ones.
         if "FakeTensor" not in str(error):
             raise
@@ -59,6 +70,12 @@ def explained(model: Any) -> Iterator[None]:
             CaptureUnsupported,
             f"{name} uses something that can't be captured: {error}{where(error)}.",
         ) from error
+    finally:
+        _FAKE_LOG.removeFilter(_is_no_error)
+
+
+def _is_no_error(record: logging.LogRecord) -> bool:
+    return record.levelno < logging.ERROR
 
 
 def where(error: BaseException) -> str:
@@ -66,13 +83,18 @@ def where(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(_LIBRARIES) and os.path.exists(frame.filename)
+        # Cells of a notebook are no files, but their lines are known.
+        if not frame.filename.startswith(_LIBRARIES) and _line(frame)
     ]
     if not frames:
         return ""
     last = frames[-1]
-    line = linecache.getline(last.filename, last.lineno or 0).strip()
+    line = _line(last)
     return f", at {last.filename}:{last.lineno} in {last.name}: `{line}`"
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    return linecache.getline(frame.filename, frame.lineno or 0).strip()
 
 
 def _operator(error: Exception) -> str:

@@ -18,7 +18,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, make_fx
 
 from .. import _context
-from .._arg_parsers import flatten, rebuild
+from .._arg_parsers import flatten, hiding, rebuild
 from .._context import Capture, Place
 from .._errors import createPoptorchError
 from .._strategies import require_block
@@ -69,7 +69,14 @@ def trace(source: Source) -> tuple[Program, Any]:
     lent = _lent(source.model, _slots(source, parameters, buffers))
     # `fakes` is entered before the tracer, so that what forward makes out of nothing is fake too.
     # A lazy module writes its Python code when it is first run, not after each of our changes.
-    with lent, explained(source.model), fakes, _use_lazy_graph_module(True):
+    # A training model trains, also when it is called where the caller records no gradients.
+    with (
+        torch.set_grad_enabled(source.training or torch.is_grad_enabled()),
+        lent,
+        explained(source.model),
+        fakes,
+        _use_lazy_graph_module(True),
+    ):
         traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
@@ -143,6 +150,7 @@ def _run(
         stack.enter_context(ModuleScopes(source.model, state, namescope))
         stack.enter_context(rules)
         found.result = source.model(*args, **kwargs)
+    _require_open(found.result)
     stamper.stamp()
     _require_blocks(tracer, flatten(found.result))
     found.plain_autograd = not (rules.switched_gradients or watch)
@@ -156,6 +164,20 @@ def _run(
         gradients, found.trained = _gradients(loss, source, parameters, scale)
         stamper.stamp(backward=True)
     return [tensor.detach() for tensor in found.outputs] + gradients
+
+
+def _require_open(result: Any) -> None:
+    """An object that keeps its tensors to itself would come back with those of the capture."""
+    closed = hiding(result, FakeTensor)
+    if closed is not None:
+        kind = type(closed).__name__
+        raise createPoptorchError(
+            f"forward() returns a {kind} with tensors in it that PopTorch doesn't find.",
+            cause="Results are tensors in tuples, lists, dicts and named tuples; of other types "
+            "PopTorch has to be told.",
+            remedy="Return one of these, or call poptorch.registerCustomArgParser"
+            f"({kind}, a parser that yields its tensors).",
+        )
 
 
 def _require_blocks(tracer: Any, results: list[torch.Tensor]) -> None:

@@ -20,8 +20,9 @@ class CaptureDataDependent(SoftIPUError):
         "exist when the model runs (if, while, .item(), .tolist(), nonzero, unique, masks)."
     )
     remedy = (
-        "Use torch.where, poptorch.cond or poptorch.for_loop, masks of a fixed shape, or "
-        "poptorch.CPU for a part that must run in Python."
+        "Use torch.where, poptorch.cond or poptorch.for_loop, masks of a fixed shape, "
+        "poptorch.dynamic_slice for a slice that starts where a tensor says, or poptorch.CPU for a "
+        "part that must run in Python."
     )
 
 

@@ -1,0 +1,59 @@
+"""The caller's gradient and inference modes: they say nothing about what a device does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from executor_support import Loop, Norm, Shape, batch, quiet, same, same_weights, seeded
+
+import poptorch
+
+Mode = Callable[[], contextlib.AbstractContextManager[Any]]
+MODES: list[Mode] = [contextlib.nullcontext, torch.no_grad, torch.inference_mode]
+
+
+def names(mode: Mode) -> str:
+    return mode.__name__
+
+
+@pytest.mark.parametrize("first", MODES, ids=names)
+@pytest.mark.parametrize("second", MODES, ids=names)
+def test_a_training_model_trains_in_any_mode_of_its_caller(first: Mode, second: Mode) -> None:
+    model = seeded(Norm)
+    loop = Loop(model, Shape(micro=4))
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, use_combined_accum=False)
+    training = poptorch.trainingModel(model, quiet(), optimizer)
+    for mode, seed in ((first, 0), (second, 1)):
+        with mode():
+            loss = training(*batch(4, seed))[1]
+        same(loss, loop.train(*batch(4, seed))[0][0][1])
+    same_weights(model, loop.model)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=names)
+def test_what_was_compiled_in_a_mode_is_used_outside_of_it(mode: Mode) -> None:
+    model = seeded(Norm).eval()
+    inference = poptorch.inferenceModel(model, quiet())
+    with mode():
+        inference(*batch(4))
+    with torch.no_grad():
+        model.fc.weight.mul_(2)
+    inference.copyWeightsToDevice()
+    result = inference(*batch(4))[0]
+    same(result, model(*batch(4))[0].detach())
+    result.add_(1)  # a plain tensor, that anybody may change
+
+
+def test_an_executable_that_is_loaded_in_inference_mode_goes_on_outside(tmp_path: Any) -> None:
+    model = seeded(Norm)
+    training = poptorch.trainingModel(model, quiet())
+    training.compileAndExport(str(tmp_path / "norm.poptorch"), *batch(4))
+    with torch.inference_mode():
+        loaded = poptorch.load(str(tmp_path / "norm.poptorch"))
+        loaded(*batch(4))
+    training(*batch(4))
+    same(loaded(*batch(4, 1))[1], training(*batch(4, 1))[1])
