@@ -12,6 +12,7 @@ from static_programs import built
 from softipu.errors import PaddleCustomOpMissing
 from softipu.frontends.paddle import custom
 from softipu.frontends.paddle.custom import register_custom_op
+from softipu.frontends.paddle.program import program_of
 
 paddle.enable_static()
 
@@ -109,6 +110,23 @@ def test_a_registered_function_takes_the_place_of_an_operation(
     out = program.run(program.compile(), {"x": X})[0]
     assert out.tolist() == [[0, 0, 0]]
     assert seen[0] == 0.25
+
+
+def test_a_registered_function_stays_on_the_ipu_of_the_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [1, 3], "float32")
+        with paddle.static.ipu_shard_guard(index=1, stage=1):
+            return ["x"], [paddle.nn.functional.leaky_relu(x, 0.25)]
+
+    twice = custom.CustomOp("leaky_relu", lambda x, alpha: 2 * x)
+    monkeypatch.setitem(custom._registered, "leaky_relu", twice)
+    program = built(build)
+    compiled = program.compile(is_training=False, num_ipus=2, enable_manual_shard=True)
+    (placed,) = (op for op in program_of(compiled)["operations"] if op["type"] == "py_func")
+    assert (placed["ipu"], placed["stage"]) == (1, 1)
+    assert program.run(compiled, {"x": X})[0].tolist() == (2 * X).tolist()
 
 
 def test_an_operation_that_cannot_run_is_named() -> None:

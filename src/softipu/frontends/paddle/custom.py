@@ -22,7 +22,7 @@ from paddle.base import core
 
 from softipu.errors import PaddleCustomOpMissing
 
-from . import graphs, popart_ops
+from . import popart_ops
 from .strategy import IpuStrategy
 
 _INTERNAL = ("op_role", "op_role_var", "op_namescope", "op_callstack", "op_device",
@@ -164,19 +164,21 @@ def _replace_one(program: Any, index: int) -> None:
     inputs = [block.var(name) for name in old.input_arg_names]
     outputs = [block.var(name) for name in old.output_arg_names]
     attributes = {name: old.attr(name) for name in old.attr_names if name not in _INTERNAL}
-    role = graphs.role(old)
+    kept = _kept(old)
     operator = _registered[old.type]
     block._remove_op(index, sync=False)
     with paddle.static.program_guard(program, paddle.static.Program()):
         _call_in_program(operator, inputs, outputs, attributes)
     made = block.ops[-1]
-    block._insert_op_without_sync(
+    inserted = block._insert_op_without_sync(
         index,
         type=made.type,
         inputs={"X": inputs},
         outputs={"Out": outputs},
-        attrs={**{name: made.attr(name) for name in _CALLABLES}, "op_role": role},
+        attrs={name: made.attr(name) for name in _CALLABLES},
     )
+    for name, value in kept.items():  # a new operator takes no attributes that it does not know
+        inserted._set_attr(name, value)
     block._remove_op(len(block.ops) - 1, sync=False)
     program._sync_with_cpp()
 
@@ -188,7 +190,7 @@ def _expand(program: Any, index: int, meaning: popart_ops.Meaning) -> None:
     inputs = [block.var(name) for name in old.input_arg_names]
     (output,) = (block.var(name) for name in old.output_arg_names)
     attributes = {name: old.attr(name) for name in old.attr_names if name not in _INTERNAL}
-    kept = {name: old.attr(name) for name in _PLACED if old.has_attr(name)}
+    kept = _kept(old)
     block._remove_op(index, sync=False)
     start = len(block.ops)
     with paddle.static.program_guard(program, paddle.static.Program()):
@@ -211,7 +213,11 @@ def _expand(program: Any, index: int, meaning: popart_ops.Meaning) -> None:
     program._sync_with_cpp()
 
 
-#: What the operations in the place of one take over from it.
+def _kept(op: Any) -> dict[str, Any]:
+    """What operations in the place of one take over from it."""
+    return {name: op.attr(name) for name in _PLACED if op.has_attr(name)}
+
+
 _PLACED = ("op_role", "op_namescope", "ipu_index", "ipu_stage")
 _CALLABLES = ("forward_callable_id", "backward_callable_id", "backward_skip_vars")
 
