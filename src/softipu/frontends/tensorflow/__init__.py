@@ -24,5 +24,13 @@ def prepare() -> None:
 
 
 def apply() -> None:
-    """After TensorFlow's own code."""
+    """After TensorFlow's own code.
+
+    A program for the IPU may import optimisers of Keras before the IPU modules; they have to be
+    those of 2.6 by then, because the later ones do not know `lr=`.
+    """
     aliases.install()
+    if legacy_keras.is_for_the_ipu():
+        from . import patches
+
+        patches.keras_as_in_2_6()
