@@ -25,7 +25,7 @@ KERAS = "keras"
 
 
 class FrontEndFinder:
-    """Stands first in sys.meta_path; finds nothing, but wraps the loader of a framework."""
+    """Stands first in sys.meta_path; finds nothing but Keras, and wraps a framework's loader."""
 
     def __init__(self, front_ends: dict[str, str]) -> None:
         self.front_ends = front_ends
