@@ -20,10 +20,12 @@ FRONT_ENDS = {
     "tensorflow": "softipu.frontends.tensorflow",
     "paddle": "softipu.frontends.paddle",
 }
+#: The module whose meaning the front end of TensorFlow decides.
+KERAS = "keras"
 
 
 class FrontEndFinder:
-    """Stands first in sys.meta_path; finds nothing, but wraps the loader of a framework."""
+    """Stands first in sys.meta_path; finds nothing but Keras, and wraps a framework's loader."""
 
     def __init__(self, front_ends: dict[str, str]) -> None:
         self.front_ends = front_ends
@@ -32,6 +34,8 @@ class FrontEndFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if name == KERAS and path is None and name not in self._searching:
+            return self._find_keras()
         if name not in self.front_ends or path is not None or name in self._searching:
             return None
         from importlib.util import find_spec
@@ -47,6 +51,20 @@ class FrontEndFinder:
             return None
         wrapped = _ApplyAfterLoading(spec.loader, self.front_ends[name])
         spec.loader = wrapped  # type: ignore[assignment]  # importlib.abc would cost 10 ms
+        return spec
+
+    def _find_keras(self) -> ModuleSpec | None:
+        """Keras may be imported before TensorFlow; which one it is depends on the program."""
+        front_end = self.front_ends.get("tensorflow")
+        if front_end is None or not exists(front_end):
+            return None
+        from importlib import import_module
+
+        self._searching.add(KERAS)
+        try:
+            spec: ModuleSpec | None = import_module(front_end).find_keras()
+        finally:
+            self._searching.discard(KERAS)
         return spec
 
 

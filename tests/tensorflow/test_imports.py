@@ -44,6 +44,23 @@ print(len(tf.config.list_physical_devices('IPU')) > 0)
     assert shown.split() == ["0.25", "True"]
 
 
+def test_modules_of_tensorflow_2_6_are_found_where_they_were(tmp_path):
+    shown = run(
+        """
+from tensorflow.python import ipu
+import tf_keras
+from tensorflow.python.training import training_ops
+from tensorflow.python.keras.applications import resnet
+from keras.optimizer_v2 import gradient_descent
+assert issubclass(gradient_descent.SGD, tf_keras.optimizers.legacy.Optimizer)
+print(callable(training_ops.resource_apply_momentum))
+print(resnet.ResNet50 is tf_keras.applications.resnet.ResNet50)
+""",
+        tmp_path,
+    )
+    assert shown.split() == ["True", "True"]
+
+
 def test_others_are_left_alone(tmp_path):
     shown = run(
         """

@@ -128,6 +128,13 @@ def test_an_embedding_looks_rows_up_and_has_a_dense_gradient():
         layers.Embedding(12, 4, mask_zero=True)
 
 
+def test_an_embedding_can_be_built_from_a_shape():
+    model = keras.Sequential([layers.Embedding(12, 4)])
+    model.build((2, 3))
+    rows = model(tf.constant([[0.0, 11.0, 5.0]]))
+    np.testing.assert_array_equal(rows[0], model.layers[0].embeddings.numpy()[[0, 11, 5]])
+
+
 def test_a_product_in_parts_is_the_product():
     x = numbers(4, 6)
     for axis in ("input_columns", "input_rows_kernel_columns", "kernel_rows"):

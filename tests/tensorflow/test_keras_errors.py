@@ -29,6 +29,24 @@ def test_a_partial_batch_is_refused(ipus):
         model().fit(*data(7), batch_size=2, verbose=0)
 
 
+@pytest.mark.parametrize("kind", ["arrays", "data set"])
+def test_fewer_batches_than_replicas_are_refused_with_the_number_to_have(ipus, kind):
+    given = data(4)
+    if kind == "data set":
+        given = (tf.data.Dataset.from_tensor_slices(given).batch(2, drop_remainder=True),)
+    size = {"batch_size": 2} if kind == "arrays" else {}
+    few = "contains 2 items, but all 4 replicas .* at least 4 items"
+    with ipus(4).scope(), pytest.raises(ValueError, match=few):
+        model().fit(*given, **size, verbose=0)
+
+
+def test_fewer_steps_than_replicas_are_refused_whatever_the_data_has(ipus):
+    dataset = tf.data.Dataset.from_tensor_slices(data(32)).batch(2, drop_remainder=True)
+    few = "2 steps were asked for, but each of the 4 replicas"
+    with ipus(4).scope(), pytest.raises(ValueError, match=few):
+        model().fit(dataset, steps_per_epoch=2, verbose=0)
+
+
 def test_a_dynamic_batch_is_refused(ipus):
     dataset = tf.data.Dataset.from_tensor_slices(data(8)).batch(2)
     with ipus().scope(), pytest.raises(ValueError, match="drop_remainder=True"):

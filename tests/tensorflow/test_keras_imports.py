@@ -36,6 +36,36 @@ print(keras.__version__.split(".")[0], keras.losses.losses_utils.ReductionV2.SUM
     assert shown == ["2", "sum"]
 
 
+def test_keras_is_keras_2_also_where_a_program_for_the_ipu_imports_it_first(tmp_path):
+    shown = run(
+        """
+from keras.layers import Dense
+import keras
+import tensorflow as tf
+from tensorflow.python import ipu
+print(keras.__version__.split(".")[0], Dense is tf.keras.layers.Dense)
+""",
+        tmp_path,
+    )
+    assert shown == ["2", "True"]
+    shown = run("import keras\nprint(keras.__version__.split('.')[0])", tmp_path)
+    assert shown == ["3"]
+
+
+def test_optimizers_imported_before_the_ipu_modules_are_those_of_2_6(tmp_path):
+    shown = run(
+        """
+import tensorflow as tf
+from tensorflow.keras.optimizers import Adam
+from tensorflow.keras import optimizers
+from tensorflow.python import ipu
+print(float(Adam(lr=0.25).lr), Adam is optimizers.Adam is tf.keras.optimizers.Adam)
+""",
+        tmp_path,
+    )
+    assert shown == ["0.25", "True"]
+
+
 def test_keras_stays_what_it_is_in_other_programs(tmp_path):
     shown = run("import tensorflow, keras\nprint(keras.__version__.split('.')[0])", tmp_path)
     assert shown == ["3"]

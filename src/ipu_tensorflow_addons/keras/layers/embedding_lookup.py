@@ -49,6 +49,8 @@ class Embedding(keras.layers.Layer):
 
     def call(self, inputs: Any, inputs_are_sorted: bool = False, training: Any = None) -> Any:
         del training
+        if not inputs.dtype.is_integer:  # such as those that `build` makes of a shape
+            inputs = tf.cast(inputs, tf.int32)
         return embedding_ops.embedding_lookup(
             self.embeddings, inputs, self.serialization_factor, inputs_are_sorted, self.name
         )

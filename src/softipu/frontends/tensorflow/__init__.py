@@ -1,15 +1,30 @@
 """The TensorFlow front end: what happens around `import tensorflow`.
 
-Nothing here imports TensorFlow: `prepare` runs before its code and `apply` right after it, in every
-program of the environment, also in those that never touch an IPU. They only make
-`tensorflow.python.ipu` and its relatives importable; all else waits until one of them is imported.
+Nothing here imports TensorFlow, except for a program that is for the IPU and imports Keras first:
+`prepare` runs before TensorFlow's code and `apply` right after it, in every program of the
+environment, also in those that never touch an IPU. In those they only make `tensorflow.python.ipu`
+and its relatives importable; all else waits until one of them is imported.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+
 from softipu import settings
 
 from . import aliases, legacy_keras
+
+
+def find_keras() -> ModuleSpec | None:
+    """For `import keras`: Keras 2 in programs that say they are for the IPU, else nothing."""
+    if not legacy_keras.main_program_is_for_the_ipu():
+        return None
+    legacy_keras.request()
+    if not legacy_keras.is_for_the_ipu():  # the user chose Keras 3
+        return None
+    import_module("tensorflow")
+    return aliases.AliasFinder().find_spec("keras")
 
 
 def prepare() -> None:
@@ -24,5 +39,13 @@ def prepare() -> None:
 
 
 def apply() -> None:
-    """After TensorFlow's own code."""
+    """After TensorFlow's own code.
+
+    A program for the IPU may import optimisers of Keras before the IPU modules; they have to be
+    those of 2.6 by then, because the later ones do not know `lr=`.
+    """
     aliases.install()
+    if legacy_keras.is_for_the_ipu():
+        from . import patches
+
+        patches.keras_as_in_2_6()

@@ -52,6 +52,8 @@ MODULES = {
     # `from tensorflow.python.training.tracking import util` asks for it by its package's new name.
     "tensorflow.python.trackable.util": "tensorflow.python.checkpoint.checkpoint",
     "tensorflow.python.training.tracking": "tensorflow.python.trackable",
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.python.keras.applications": "tf_keras.src.applications",
     "tensorflow.python.keras.datasets": "tf_keras.src.datasets",
     "tensorflow.compat.v2.keras": "tf_keras.api._v2.keras",
     "tensorflow.compat.v1.keras": "tf_keras.api._v1.keras",

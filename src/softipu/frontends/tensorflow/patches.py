@@ -9,18 +9,24 @@ from importlib import import_module
 
 from softipu.errors import KerasAlreadyLoaded
 
-from . import aliases, legacy_keras, moved_names
+from . import aliases, legacy_keras, legacy_optimizers, moved_names
 
-_PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics", "legacy_optimizers")
+_PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics")
 
 
 def install() -> None:
     """Idempotent; called by the import of tensorflow.python.ipu or keras.ipu."""
-    _use_keras_2()
-    aliases.SPELLINGS.update(moved_names.MODULES)
+    keras_as_in_2_6()
     for part in _PARTS:
         import_module(f".{part}", __package__).install()
     _add_keras_ipu()
+
+
+def keras_as_in_2_6() -> None:
+    """Idempotent; names in Keras mean what programs for the IPU take them for."""
+    _use_keras_2()
+    aliases.SPELLINGS.update(moved_names.MODULES)
+    legacy_optimizers.install()
 
 
 def extend_keras() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 from tensorflow.python.platform import tf_logging as logging
@@ -101,16 +101,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         steps, per_execution = self._inferred_steps, self.steps_per_execution_value
         to_replica = " to this replica" if self._replication_factor > 1 else ""
         if steps == 0:
-            wanted = math.ceil(super()._infer_steps(None, self._dataset) / self._replication_factor)
-            items = int(self._dataset.cardinality())
-            if items == _UNKNOWN:
-                raise TypeError("The data has no batches, and the dataset length is unknown.")
-            raise ValueError(
-                f"The provided dataset contains {items} items, but all "
-                f"{self._replication_factor} replicas are requested to run {wanted} steps each. "
-                "Make sure the dataset contains at least "
-                f"{wanted * self._replication_factor} items."
-            )
+            self._refuse_too_few_batches(self._replication_factor)
         if per_execution > steps:
             logging.warn(
                 f"`steps_per_execution` has been set to {per_execution} but the dataset "
@@ -123,6 +114,30 @@ class IPUDataHandler(data_adapter.DataHandler):
                 f"`steps_per_execution` ({per_execution}) must be a divisor of the number of "
                 f"batches ({steps}) in the dataset provided{to_replica}."
             )
+
+    def _refuse_too_few_batches(self, replicas: int) -> NoReturn:
+        given = self._given_steps
+        if given is not None:
+            raise ValueError(
+                f"{given} steps were asked for, but each of the {replicas} replicas runs at least "
+                f"one: the number of steps counts those of all replicas. Ask for {replicas} or "
+                "more, or configure fewer IPUs (IPUConfig.auto_select_ipus)."
+            )
+        items = int(self._dataset.cardinality())
+        if items == _UNKNOWN:
+            # Data sets that Keras makes of arrays don't know their size; what made them does.
+            items = self._adapter.get_size() or 0
+            if items == 0:
+                raise TypeError(
+                    "The data has no batches, and the dataset length is unknown. Pass at least one "
+                    "batch for each replica."
+                )
+        wanted = max(math.ceil(items / replicas), 1)
+        raise ValueError(
+            f"The provided dataset contains {items} items, but all {replicas} replicas are "
+            f"requested to run {wanted} steps each. Make sure the dataset contains at least "
+            f"{wanted * replicas} items."
+        )
 
     def enumerate_epochs(self) -> Iterator[tuple[int, Any]]:
         with self._truncate_execution_to_epoch():
