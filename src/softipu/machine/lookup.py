@@ -18,6 +18,7 @@ from .vector_costs import UNKNOWN
 
 _GRAIN = 8  # bytes of a row that stay together
 _INDEX = 4
+_HALF = 2
 _INDICES = 32  # of a tile, at least (minIndicesPerTile)
 #: Parts of indices, all in all, beyond which none is tried.
 _SERIAL = 1 << 16
@@ -79,7 +80,28 @@ class _Share:
 
 @lru_cache(maxsize=4096)
 def planned(lookup: Lookup, machine: Machine, proportion: float) -> Cost:
-    """The cost of the fastest plan that keeps to its part of memory, or else of the smallest."""
+    """The cost of the plan that PopLibs' planner takes.
+
+    That of the same rows in single precision serves halves as well: where it is the faster one,
+    half precision is not held to be slower by a planner's guess.
+    """
+    plans = [_chosen(lookup, machine, proportion)]
+    if lookup.size == _HALF:
+        plans.append(_chosen(replace(lookup, size=2 * _HALF), machine, proportion))
+    return min(
+        (_of_plan(lookup, split, machine) for split in plans),
+        key=lambda cost: cost.planned(machine),
+    )
+
+
+def _of_plan(lookup: Lookup, split: _Split, machine: Machine) -> Cost:
+    text = f"{split}, {lookup.indices} indices"
+    return _cost(lookup, split, machine, planning=False) + Cost(plan=text)
+
+
+@lru_cache(maxsize=4096)
+def _chosen(lookup: Lookup, machine: Machine, proportion: float) -> _Split:
+    """The fastest plan that keeps to its part of memory, or else the smallest."""
     best: tuple[tuple[float, float], _Split] | None = None
     for split in _splits(lookup, machine.tiles):
         while True:
@@ -92,9 +114,7 @@ def planned(lookup: Lookup, machine: Machine, proportion: float) -> Cost:
                 break
             split = replace(split, serial=2 * split.serial)
     assert best is not None
-    chosen = best[1]
-    count = f"{chosen}, {lookup.indices} indices"
-    return _cost(lookup, chosen, machine, planning=False) + Cost(plan=count)
+    return best[1]
 
 
 def _halves(most: int) -> Iterator[int]:
