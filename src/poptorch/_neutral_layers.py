@@ -265,6 +265,27 @@ def loss(*steps: str) -> Handler:
     return handler
 
 
+def distances(t: Translation, node: Node) -> Sequence[str]:
+    """Of each vector to each other: differences of all pairs, then sums over a vector."""
+    inputs, spec = t.inputs(node), t.spec(node)
+    wide: Spec = (*spec[0], t.shape(inputs[0])[-1]), spec[1]
+    made = t.elementwise(node, "sub", inputs, wide)
+    made = t.elementwise(node, "square", [made], wide)
+    (summed,) = t.emit(node, "reduce", [made], [spec], function="sum", axes=(len(spec[0]),))
+    return [t.elementwise(node, "sqrt", [summed], spec)]
+
+
+def distances_backward(t: Translation, node: Node) -> Sequence[str]:
+    """The differences again, by the gradient of each distance, and sums over the others."""
+    gradient, *vectors = t.inputs(node)
+    spec, pairs = t.spec(node), t.shape(gradient)
+    wide: Spec = (*pairs, spec[0][-1]), spec[1]
+    made = t.elementwise(node, "sub", vectors[:2], wide)
+    made = t.elementwise(node, "mul", [made, gradient], wide)
+    made = t.elementwise(node, "div", [made, vectors[-1]], wide)
+    return t.emit(node, "reduce", [made], [spec], function="sum", axes=(len(pairs) - 1,))
+
+
 def gradient_of(*steps: str) -> Handler:
     """Several steps of arithmetic, all in the shape of the result, for each result."""
 

@@ -301,8 +301,9 @@ _OTHERS: dict[str, Handler] = {
                       "upsample_bicubic2d", "upsample_trilinear3d", "upsample_bilinear2d_aa",
                       "upsample_bicubic2d_aa")
          for ending in ("", "_backward")), moves.interpolate),
-    "_cdist_forward": layers.loss("sub", "square"),
-    "_pdist_forward": layers.loss("sub", "square"),
+    "_cdist_forward": layers.distances,
+    "_pdist_forward": layers.distances,
+    "_cdist_backward": layers.distances_backward,
 }  # fmt: skip
 
 TABLE: Mapping[str, Handler] = MappingProxyType(_rows())

@@ -50,6 +50,8 @@ POSITIONS = torch.tensor([1, 0, 3, 2, 2, 0])
         (lambda x: F.group_norm(x, 2), (IMAGES,), ["normalise"]),
         (lambda x: F.cross_entropy(x, POSITIONS), (ROWS,), ["softmax", "gather", "reduce"]),
         (lambda x: F.mse_loss(x, x), (ROWS,), ["elementwise", "elementwise", "reduce"]),
+        (lambda x: torch.cdist(x, x[:4]), (ROWS,), [*["elementwise"] * 2, "reduce", "elementwise"]),
+        (lambda x: F.pdist(x), (ROWS,), [*["elementwise"] * 2, "reduce", "elementwise"]),
     ],
 )
 def test_an_operator_becomes_its_kind(
@@ -222,3 +224,14 @@ def test_an_operator_without_a_row_is_kept_as_unknown() -> None:
     op = only(graph, "unknown")
     assert op.source == "aten.linalg_cholesky_ex"
     assert graph.tensors[op.inputs[0]].shape == (6, 6)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_distances_have_gradients_with_a_price(p: float) -> None:
+    module = Trained(Function(lambda x: torch.cdist(x, x[:4], p=p)))
+    graph = graph_of(module, ROWS, training=True)
+    assert "unknown" not in kinds(graph)
+    (summed,) = (
+        op for op in graph.ops if op.kind == "reduce" and op.source == "aten._cdist_forward"
+    )
+    assert graph.tensors[summed.inputs[0]].shape == (6, 4, 10)

@@ -18,7 +18,7 @@ from poptorch._neutral_options import settings_of
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
-from . import captures, generation, patches, segmentation, speech, text, vision
+from . import captures, generation, patches, segmentation, speech, text, vision, windows
 from .workloads import Row, Workload
 
 _SHAPES = {"base": text.BASE, "large": text.LARGE, "roberta": text.ROBERTA, "albert": text.ALBERT,
@@ -39,6 +39,10 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
         weight_decay=0.01,
         accum_type=torch.float16,
         first_order_momentum_accum_type=torch.float16,
+    ),
+    # `accum_type` of Swin in single precision.
+    "adamw, wide sums": lambda p: poptorch.optim.AdamW(
+        p, lr=1e-3, weight_decay=0.01, first_order_momentum_accum_type=torch.float16
     ),
     "lamb": lambda p: poptorch.optim.LAMB(p, lr=1e-3, weight_decay=0.01, accum_type=torch.float16),
     # `lamb_m_dtype` and `lamb_accl_dtype` of MLPerf's configurations.
@@ -219,7 +223,17 @@ def _gpt2(workload: Workload, batch: int, split: tuple[int, ...], serialised: in
     return generation.Generating(split, serialised).half(), (words, words)
 
 
+def _swin(
+    workload: Workload, batch: int, shape: str, split: tuple[int, ...], half: bool
+) -> Made:  # fmt: skip
+    dtype = torch.float16 if half else torch.float32
+    images = torch.empty(batch, 3, windows.SIDE, windows.SIDE, dtype=dtype)
+    # Mixed images have a share of each class.
+    labels = torch.empty(batch, windows.CLASSES, dtype=torch.float32)
+    return windows.Swin(windows.SHAPES[shape], split).to(dtype), (images, labels)
+
+
 _BUILDERS: dict[str, Callable[..., Made]] = {
     "cnn": _cnn, "bert": _bert, "answers": _answers, "squad": _squad, "conformer": _conformer,
-    "unet": _unet, "vit": _vit, "gpt2": _gpt2,
+    "unet": _unet, "vit": _vit, "gpt2": _gpt2, "swin": _swin,
 }  # fmt: skip

@@ -13,6 +13,9 @@ from . import fitting
 from .assumed import assumed
 from .figures import MOST, Fit, Judged, counted, median_error
 from .latency import latencies
+from .lookups import lookups
+from .lookups import section as _lookups
+from .lookups import told as _of_lookups
 from .micro import MICRO, Micro
 from .published import ANSWERS, LEFT_OUT, answered, counts
 from .single import CONVOLUTIONS, KINDS, PRODUCTS, Single, singles, summary
@@ -68,7 +71,7 @@ def page(judged: Sequence[Judged], left_out: dict[str, list[float]], known: Sequ
     parts = [
         _INTRODUCTION, _verdict(judged, left_out, known), _collection(), _table(judged),
         _residuals(judged), _bins(judged), _latency(judged), _memory(known), _constants(),
-        _multiplications(), _micro(), _wrong(), _not_expressed(),
+        _multiplications(), _lookups(), _micro(), _wrong(), _not_expressed(),
     ]  # fmt: skip
     return "\n".join(part.rstrip() + "\n" for part in parts if part)
 
@@ -96,6 +99,7 @@ def _verdict(
         f"- {_fitting(known)} configurations that are known to have run fit by the model; of the "
         f"rows of throughput, {sum(one.estimate.fits for one in judged)} of {len(judged)} do.",
         _of_singles(),
+        _of_lookups(),
         f"- {len(_validations())} of {len(MICRO)} other micro-benchmarks are validations; the "
         "others take an input from the same source as their figure.",
         f"- {len(calibration.names())} constants are fitted, {len(fitting.NAMES)} of them on "
@@ -118,7 +122,8 @@ def _collection() -> str:
     lines = [
         "## The collection", "",
         f"{sum(found.values())} figures (src/softipu/accuracy/published.csv) and what becomes of "
-        f"each, besides the {len(singles())} under Single multiplications:", "",
+        f"each, besides the {len(singles())} under Single multiplications and the {len(lookups())} "
+        "under Rows by index:", "",
     ]  # fmt: skip
     lines += [f"- {found[answer]}: {words}" for answer, words in ANSWERS.items()]
     return "\n".join(lines) + "\n"

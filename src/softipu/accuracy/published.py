@@ -89,8 +89,8 @@ LEFT_OUT: dict[str, str] = {
     "A third party's kernels, packing and exchange code (C600)": "its code, not that of PopLibs",
     "Latency of exchange and links under load (GC2)": "the model has rates and fixed costs; none "
     "grows with the load",
-    "No builder for these networks (performance page)": "Swin, DINO, Mini DALL-E and GraphSage are "
-    "not built here",
+    "No builder for these networks (performance page)": "DINO, Mini DALL-E and GraphSage are not "
+    "built here",
     "GPT2-XL and ChatGLM, cut tensor by tensor (PopTransformer)": "no builder here cuts layers "
     "over IPUs in that way",
     "Sums and latencies of an older library (GC2)": "sums took PopLibs of 2019 twice as long for "

@@ -25,6 +25,7 @@ from .workloads import (
     resnet,
     resnext,
     squad,
+    swin,
     unet,
     vit,
 )
@@ -42,6 +43,7 @@ _TF_BERT = "v3.0.0 nlp/bert/tensorflow1/configs"
 _TF2_BERT = "nlp/bert/tensorflow2/configs: state off the chip"
 _TORCH_BERT = "nlp/bert/pytorch/configs_pretraining.yml"
 _VIT = "vision/vit/pytorch/configs.yml and benchmarks.yml"
+_SWIN = "v3.0.0 vision/swin/pytorch/configs/configs.yaml"
 _PACKED = (
     f"packs of 384 words hold {PACKS:.2f} sequences: lengths as the benchmark draws them, each "
     "put into the first pack with room"
@@ -112,6 +114,13 @@ ROWS: tuple[Row, ...] = (
         31200, _GRAPHCORE, f"as in {_VIT}"),
     Row("ViT-B/16 fine-tuning", "ViT", vit(17, 30, 4, optimizer="momentum, half", iterations=8,
         pretraining=False, bytes=False), 7319, _GRAPHCORE, f"as in {_VIT}"),
+    Row("Swin-Tiny pretraining", "Swin", swin("tiny", 4, 64, 4, (2, 3, 5, 2)), 3779, _GRAPHCORE,
+        f"single precision, as in {_SWIN}"),
+    Row("Swin-Base pretraining", "Swin", swin("base", 4, 64, 2, (2, 2, 3, 3, 5, 5, 2, 2)), 1447,
+        _GRAPHCORE, f"single precision, as in {_SWIN}, with the accumulation that its batch has"),
+    Row("Swin-Large fine-tuning", "Swin", swin(
+        "large", 6, 683, 2, (2, 3, 4, 4, 4, 4, 2, 1), half=True), 3279, _GRAPHCORE,
+        f"as in {_SWIN}"),
     Row("BERT-Large training, PopART", "BERT", bert_large(2048, **_IN_FIVE), 5179, _GRAPHCORE),
     Row("BERT-Large training, TF1", "BERT", bert_large(2050, **_IN_FIVE), 5125, _GRAPHCORE),
     Row("BERT-Large training, TF2, SDK 3.1", "BERT", bert_large(

@@ -172,6 +172,18 @@ def vit(
     )  # fmt: skip
 
 
+def swin(
+    shape: str, micro_batch: int, accumulation: int, replicas: int, split: tuple[int, ...],
+    half: bool = False,
+) -> Workload:  # fmt: skip
+    """State stays on the chip, whole on each replica."""
+    return Workload(
+        "swin", "bow", micro_batch, True, accumulation, 1, replicas,
+        {"shape": shape, "split": split, "half": half}, (0.12,) * len(split), half,
+        optimizer="adamw, half momentum" if half else "adamw, wide sums",
+    )  # fmt: skip
+
+
 def gpt2(chip: str, accumulation: int, iterations: int, replicas: int) -> Workload:
     """The small one, on sequences of 1,024 words."""
     return Workload(

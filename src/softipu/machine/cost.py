@@ -66,8 +66,8 @@ class Cost:
         """The same code run `count` times: cycles grow, code does not."""
         return Cost(
             self.compute * count, self.exchange * count, self.steps * count, self.flops * count,
-            self.tiles, f"{count} × ({self.plan})", self.temporary, self.vertices, self.instances,
-            self.messages,
+            self.tiles, f"{count} × ({self.plan})" if self.plan else "", self.temporary,
+            self.vertices, self.instances, self.messages,
         )  # fmt: skip
 
     @property

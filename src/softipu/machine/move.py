@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import ceil, log2, prod
 
-from softipu.graph import Op, Tensor
+from softipu.graph import Op, Role, Tensor
 
 from . import arrange
 from .arrange import START, per_byte
 from .chip import Machine
 from .cost import Cost, exchange, spread, vertex
-from .plan import splits
+from .lookup import Lookup, planned
+from .settings import Settings
 from .vector import apply, over_tiles
 
 
@@ -50,24 +51,44 @@ def fill(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) 
     return apply("fill", outputs[0].elements, outputs[0].dtype, machine) + Cost(plan="fill")
 
 
-def gather(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
+def gather(
+    op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine, settings: Settings,
+    ipu: int,
+) -> Cost:  # fmt: skip
     """MultiSlice: rows of the table and their columns are dealt to tiles, then picked out."""
-    if op.attributes.get("grouped"):
-        return _grouped(_index(inputs[1:]), outputs[0].elements, outputs[0], machine)
-    return _by_index(inputs[0], _index(inputs[1:]), outputs[0].elements, machine, update=False)
+    index = _index(inputs[1:])
+    if _by_group(op, index):
+        return _grouped(index.elements, outputs[0].elements, outputs[0], machine)
+    proportion = settings.proportion(ipu)
+    table, made = inputs[0], outputs[0].elements
+    placed = table.role in (Role.WEIGHT, Role.STATE, Role.CONSTANT)
+    return _by_index(table, index.elements, made, machine, proportion, placed=placed)
 
 
-def scatter(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
-    """MultiUpdate(Add): each tile looks at all indices for those of its own rows."""
+def scatter(
+    op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine, settings: Settings,
+    ipu: int,
+) -> Cost:  # fmt: skip
+    """MultiUpdate(Add): each tile looks at indices for those of its own rows."""
     table = outputs[0]
     data = [
         tensor.elements for tensor in inputs
         if tensor.dtype.startswith("float") and tensor.shape != table.shape
     ]  # fmt: skip
-    indices = _index(inputs)
-    if op.attributes.get("grouped"):
-        return _grouped(indices, max(data, default=indices), table, machine)
-    return _by_index(table, indices, max(data, default=indices), machine, update=True)
+    index = _index(inputs)
+    given = max(data, default=index.elements)
+    if _by_group(op, index):
+        return _grouped(index.elements, given, table, machine)
+    update = "add" if op.attributes["function"] == "add" else "set"
+    proportion = settings.proportion(ipu)
+    return _by_index(table, index.elements, given, machine, proportion, update)
+
+
+def _by_group(op: Op, index: Tensor) -> bool:
+    """Whether groups have indices of their own; those along the first axis that all other axes
+    only repeat pick whole rows."""
+    whole_rows = op.attributes["axis"] == 0 and index.elements == (*index.shape, 1)[0]
+    return bool(op.attributes.get("grouped")) and not whole_rows
 
 
 def _grouped(indices: int, data: int, result: Tensor, machine: Machine) -> Cost:
@@ -85,53 +106,26 @@ def _grouped(indices: int, data: int, result: Tensor, machine: Machine) -> Cost:
     )
 
 
-def _index(inputs: list[Tensor]) -> int:
-    """How many indices there are: the largest operand of whole numbers."""
-    whole = [tensor.elements for tensor in inputs if not tensor.dtype.startswith("float")]
-    return max(whole or [tensor.elements for tensor in inputs])
+def _index(inputs: list[Tensor]) -> Tensor:
+    """The indices: the largest operand of whole numbers."""
+    whole = [tensor for tensor in inputs if not tensor.dtype.startswith("float")]
+    return max(whole or inputs, key=lambda tensor: tensor.elements)
 
 
-def _by_index(table: Tensor, indices: int, data: int, machine: Machine, *, update: bool) -> Cost:
-    """Rows and columns of a table on as many tiles as is fastest."""
+def _by_index(
+    table: Tensor, indices: int, data: int, machine: Machine, proportion: float,
+    update: str = "", *, placed: bool = True,
+) -> Cost:  # fmt: skip
+    """Rows of a table, as its planner spreads them; what is made is made where it wants them."""
     if not table.elements or not data or not indices:
         return Cost(plan="no rows")
     indices = min(indices, data)
     width = max(1, data // indices)
-    rows = max(1, table.elements // width)
-    size = max(1, table.bytes // table.elements)
-    vector = 8 // size if size == 4 else 2
-    best: Cost | None = None
-    for columns in splits(ceil(width / (8 // min(8, size)))):
-        if columns > machine.tiles:
-            break
-        row_split = min(rows, machine.tiles // columns)
-        piece = ceil(width / columns)
-        here = ceil(indices / row_split)  # indices that meet a tile's own rows
-        if update:
-            worker = 35 + ceil(here / 6) * (12 + 3 * piece / (2 if size == 2 else 1))
-            worker += indices * 5 / 6
-        else:
-            worker = 30 + ceil(here / 6) * (19 + 2 * ceil(piece / vector)) + indices * 8 / 6
-        total = exchange(float(indices * 4), machine, sharing=True)
-        if update:
-            total += exchange(float(indices * piece * size), machine, sharing=True)
-        total += vertex("multi_slice", machine.workers * worker, tiles=columns * row_split)
-        if not update and row_split > 1:
-            received = ceil(indices * width * size / machine.tiles) * min(row_split, 8)
-            total += exchange(float(received), machine)
-            total += vertex("multi_slice_pick", machine.workers * (30 + received / 8))
-        total += Cost(
-            temporary=ceil(indices * piece * size / (1 if update else row_split)) + indices * 4
-        )
-        if best is None or _rank(total, machine) < _rank(best, machine):
-            best = total + Cost(plan=f"rows × columns {row_split}×{columns}, {indices} indices")
-    assert best is not None
-    return best + Cost(flops=float(data if update else 0))
-
-
-def _rank(cost: Cost, machine: Machine) -> tuple[float, float]:
-    """Plans that would fill a tile come last; then time."""
-    return max(0.0, cost.temporary / machine.memory - 0.3), cost.compute + cost.exchange
+    lookup = Lookup(
+        max(1, table.elements // width), width, max(1, table.bytes // table.elements), indices,
+        table.dtype, update, placed,
+    )  # fmt: skip
+    return planned(lookup, machine, proportion) + Cost(flops=float(data if update == "add" else 0))
 
 
 def pool(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:

@@ -95,14 +95,15 @@ _SIMPLE: dict[str, _Simple] = {
     "pool": move.pool, "pool_gradient": move.pool_gradient, "reduce": _reduce, "scan": move.scan,
     "sort": move.sort, "elementwise": _elementwise, "cast": _cast, "normalise": normal.normalise,
     "normalise_gradient": normal.normalise_gradient, "softmax": normal.softmax,
-    "softmax_gradient": normal.softmax_gradient, "gather": move.gather, "scatter": move.scatter,
-    "transpose": move.transpose, "copy": move.copy, "concat": move.copy, "fill": move.fill,
+    "softmax_gradient": normal.softmax_gradient, "transpose": move.transpose, "copy": move.copy,
+    "concat": move.copy, "fill": move.fill,
     "random": _random, "ctc_loss": ctc_loss, "unknown": _unknown,
 }  # fmt: skip
 _PLANNED: dict[str, _Planned] = {
     "matmul": multiply.matmul, "convolution": multiply.convolution,
     "convolution_input_gradient": multiply.convolution,
     "convolution_weight_gradient": multiply.convolution_weight_gradient,
+    "gather": move.gather, "scatter": move.scatter,
 }  # fmt: skip
 #: Priced with the schedule, which knows links and hosts.
 TRANSFERS = ("all_reduce", "all_gather", "reduce_scatter", "host")
@@ -145,6 +146,7 @@ class Pricer:
             op.kind, tuple((t.shape, t.dtype) for t in inputs),
             tuple((t.shape, t.dtype) for t in outputs), attributes, strangers, share,
             self.settings.proportion(ipu), tuple(id(body) for body in op.bodies),
+            inputs[0].role if op.kind == "gather" else None,
         )  # fmt: skip
         found = self._prices.get(key)
         if found is None:
