@@ -1,7 +1,8 @@
 """Rows read by index and added by index that others measured on a Bow, beside the model's price.
 
-They are those of a benchmark of message passing: each op runs 128 times in a loop on the chip. Its
-library is of 2023, its available memory proportion 0.1. No input of the prediction comes from it.
+They are a tenth of those of a benchmark of message passing, with all kinds of sizes: each op runs
+128 times in a loop on the chip. Its library is of 2023, its available memory proportion 0.1. No
+input of the prediction comes from it.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ def section() -> str:
     lines = [
         "## Rows by index", "",
         "Rows of a table read by index (gather, embeddings) and added by index (scatter, gradients "
-        f"of embeddings) on a Bow, in single precision, all validations: {SOURCE}. The benchmark's "
-        "loop also copies results from one round to the next, and what its scatter does with a "
-        "large result besides is not known: neither is in the prediction, so those of large "
-        "results come out too fast.", "",
+        "of embeddings) on a Bow, in single precision, all validations: a tenth of the sizes of "
+        f"{SOURCE}. The benchmark's loop also copies results from one round to the next, and what "
+        "its scatter does with a large result besides is not known: neither is in the prediction, "
+        "so those of large results come out too fast.", "",
         "| | points | median error | bias | within 1.3 × | within 1.5 × |",
         "|---|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
