@@ -93,6 +93,29 @@ def test_distributed_batch_norms_share_their_statistics_in_groups(ipus):
             np.testing.assert_allclose(ours, expected, atol=2e-5)
 
 
+def test_distributed_batch_norms_need_no_factor_for_averages(ipus):
+    """Keras leaves it out in graphs of TensorFlow 1."""
+    data = np.random.default_rng(4).normal(size=(2, 2, 3, 3, 2)).astype(np.float32)
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.norms.experimental.distributed_batch_norm_replica_group_size = 2
+    config.configure_ipu_system()
+
+    def norm(x):
+        given = {"mean": tf.ones(2), "variance": tf.ones(2), "exponential_avg_factor": None}
+        return v1.nn.fused_batch_norm(x, tf.ones(2), tf.zeros(2), **given)
+
+    with tf.device(IPU), replicas.trace(2) as tracing:
+        traced = tf.function(
+            lambda: norm(tf.constant(data)[replication_ops.replication_index()]), autograph=False
+        ).get_concrete_function()
+    y, mean, variance = replicas.Replicated(traced, tracing, 2)([])[0]
+    whole = norm(tf.constant(data.reshape(4, 3, 3, 2)))
+    np.testing.assert_allclose(y, whole[0][:2], atol=2e-5)
+    np.testing.assert_allclose(mean, whole[1], atol=2e-5)
+    np.testing.assert_allclose(variance, whole[2], atol=2e-5)
+
+
 def test_a_lookup_of_a_row_that_is_not_there_is_zero():
     table = tf.Variable(np.arange(6, dtype=np.float32).reshape(3, 2))
     with tf.GradientTape() as tape:

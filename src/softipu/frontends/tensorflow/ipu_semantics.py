@@ -129,7 +129,7 @@ def _batch_norm(stock: Callable[..., Any], x: Any, **arguments: Any) -> Any:
         given = {name: arguments[name] for name in ("scale", "offset", "epsilon", "data_format")}
         y, mean, variance = norm.normalised(tf.convert_to_tensor(x), **given)
         share = arguments["exponential_avg_factor"]
-        if share != 1:
+        if share is not None and share != 1:  # without one, the statistics are the batch's own
             mean = mean * share + arguments["mean"] * (1 - share)
             variance = variance * share + arguments["variance"] * (1 - share)
         reserved = [mean, variance, tf.constant([])]
