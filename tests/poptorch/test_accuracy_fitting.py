@@ -29,7 +29,7 @@ def test_rows_of_doubt_and_of_unknown_hardware_fit_nothing() -> None:
 
 def test_families_are_those_of_models() -> None:
     assert {row.family for row in ROWS} == {
-        "ResNet", "ResNeXt", "EfficientNet", "U-Net", "ViT", "BERT", "DeBERTa", "GPT-2",
+        "ResNet", "ResNeXt", "Swin", "EfficientNet", "U-Net", "ViT", "BERT", "DeBERTa", "GPT-2",
         "Conformer",
     }  # fmt: skip
 
