@@ -14,6 +14,8 @@ from . import turns
 
 _BATCH, _STEPS = 64, 100
 _SECONDS_PER_TURN = 2.0
+#: A process that waited finds its memory and caches taken by others, and is slow for a while.
+_SECONDS_TO_WARM = 1.0
 #: Enough to try both ways to run a step and to choose one; all sides get as many.
 _SETTLING_EXECUTIONS = 10
 #: Plain tf.keras: steps per execution, XLA.
@@ -92,13 +94,16 @@ def _player(side: str, row: str) -> None:
     fit = fit_of(side, row)
     fit(_SETTLING_EXECUTIONS * _STEPS)
 
-    def turn() -> float:
-        fit(2 * _STEPS)  # a process that waited is slow at first
+    def seconds_per_step(seconds: float) -> float:
         start, steps = time.perf_counter(), 0
-        while time.perf_counter() - start < _SECONDS_PER_TURN:
+        while time.perf_counter() - start < seconds:
             fit(5 * _STEPS)
             steps += 5 * _STEPS
         return (time.perf_counter() - start) / steps
+
+    def turn() -> float:
+        seconds_per_step(_SECONDS_TO_WARM)
+        return seconds_per_step(_SECONDS_PER_TURN)
 
     turns.take_turns(side, turn)
 
