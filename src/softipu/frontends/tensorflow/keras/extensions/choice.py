@@ -20,8 +20,9 @@ from softipu import settings
 from softipu.frontends.tensorflow import executable_cache
 
 _TRIALS = 3
-#: Compiled code has to win by this much: a draw is not worth other rounding.
-_GAIN = 0.97
+#: Compiled code has to win by this much: three trials on an idle machine were 7 % in favour of code
+#: that lost by 8 % beside other processes, and a draw is not worth other rounding.
+_GAIN = 0.9
 #: Numbers drawn by XLA are others than the executor's, so random steps stay as they are.
 _RANDOM = ("Random", "Rng", "Multinomial", "TruncatedNormal", "Stateful", "ParameterizedTrunc")
 
