@@ -119,11 +119,14 @@ class PoplarExecutor(ExecutableFiles):
         return _printing.module_repr(self._user_model)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copies and pickles are of the model: what is on a device stays there."""
+        """Copies and pickles are of models not compiled yet: what is on a device stays there."""
+        if self.__dict__.get("_executable") is None:
+            return super().__reduce_ex__(protocol)
         raise TypeError(
-            "What poptorch.trainingModel and inferenceModel return can't be copied or pickled: it "
-            "holds IPUs. Copy or save the PyTorch model itself (copy.deepcopy(executor.model), "
-            "torch.save(executor.model.state_dict(), FILE)), or call executor.save(FILE)."
+            "What poptorch.trainingModel and inferenceModel return can't be copied or pickled once "
+            "it is compiled: it holds IPUs. Copy or save the PyTorch model itself "
+            "(copy.deepcopy(executor.model), torch.save(executor.model.state_dict(), FILE)), or "
+            "call executor.save(FILE)."
         )
 
     def __getattr__(self, attr: str) -> Any:
