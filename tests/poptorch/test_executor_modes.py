@@ -57,3 +57,23 @@ def test_an_executable_that_is_loaded_in_inference_mode_goes_on_outside(tmp_path
         loaded(*batch(4))
     training(*batch(4))
     same(loaded(*batch(4, 1))[1], training(*batch(4, 1))[1])
+
+
+def compiled_part(model: Norm) -> torch.nn.Module:
+    model.bn.compile()
+    return model
+
+
+def compiled_in_place(model: Norm) -> torch.nn.Module:
+    model.compile()
+    return model
+
+
+@pytest.mark.parametrize("how", [torch.compile, compiled_in_place, compiled_part], ids=names)
+def test_a_model_for_torch_compile_is_captured_as_it_was_written(how: Any) -> None:
+    model = seeded(Norm)
+    loop = Loop(model, Shape(micro=4))
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, use_combined_accum=False)
+    training = poptorch.trainingModel(how(model), quiet(), optimizer)
+    same(training(*batch(4))[1], loop.train(*batch(4))[0][0][1])
+    same_weights(model, loop.model)

@@ -7,6 +7,7 @@ own back whatever happens. Optimiser updates are traced in `update`, errors expl
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,7 @@ def trace(source: Source) -> tuple[Program, Any]:
         explained(source.model),
         fakes,
         _use_lazy_graph_module(True),
+        _compiled_parts_inlined(),
     ):
         traced = make_fx(step)(*flat)
 
@@ -105,6 +107,17 @@ def trace(source: Source) -> tuple[Program, Any]:
     annotate_outputs(program, state)
     program.tensor_names = name_tensors(program)
     return program, found.result
+
+
+def _compiled_parts_inlined() -> contextlib.AbstractContextManager[None]:
+    """What the user gave to torch.compile is traced as written: the step is compiled as a whole."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        return contextlib.nullcontext()
+    inlined: contextlib.AbstractContextManager[None] = dynamo.config.patch(
+        error_on_nested_fx_trace=False
+    )
+    return inlined
 
 
 def _fake(fakes: FakeTensorMode, value: torch.Tensor, device: torch.device) -> torch.Tensor:
