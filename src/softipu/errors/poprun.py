@@ -104,3 +104,12 @@ class HostRefused(SoftIPUError):
     code = 7115
     cause = "The host was reached, but cannot run its instances."
     remedy = "Correct what the message names on that host."
+
+
+class InstanceCrashed(SoftIPUError):
+    code = 7116
+    cause = "The program broke off by itself, or a library that it uses did."
+    remedy = (
+        "Look at its own output. One that uses torch.distributed itself may abort at its end, "
+        "unless it calls torch.distributed.destroy_process_group()."
+    )

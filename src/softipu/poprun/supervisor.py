@@ -19,6 +19,7 @@ from ..errors import (
     HostLost,
     HostRefused,
     HostUnreachable,
+    InstanceCrashed,
     InstanceFailed,
     InstanceKilled,
     RunTimedOut,
@@ -36,6 +37,8 @@ from .protocol import BEAT_SECONDS, Message
 _TIDY_SECONDS = 12.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+#: What a program does to itself; other signals come from somebody else.
+_CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 _POPRUN = -1  #: place of events that come from no host
 
 
@@ -219,7 +222,8 @@ class Supervisor:
         if code < 0:
             name = _signal_name(-code)
             what = f"{who} was killed by {name} (signal {-code}){rest}."
-            self._fail(InstanceKilled(what), 128 - code)
+            failure = InstanceCrashed if -code in _CRASHES else InstanceKilled
+            self._fail(failure(what), 128 - code)
         else:
             self._fail(InstanceFailed(f"{who} ended with exit code {code}{rest}."), code)
 
