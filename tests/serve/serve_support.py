@@ -217,6 +217,10 @@ def holders(home: Path) -> set[int]:
     return {int(ipu["PID"]) for ipu in ipus if "PID" in ipu}
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def prefix_of(backend: int) -> str:
     """How the names of a server's shared memory begin, from a backend's command line."""
     name = Path(f"/proc/{backend}/cmdline").read_text().split("\0")[2]

@@ -125,6 +125,8 @@ def test_an_entry_that_comes_while_the_server_starts_is_loaded(
     class Starting:
         """A server that has looked at its repository before it is ready."""
 
+        restarts, is_returning = 0, False
+
         def __init__(self, settings: object) -> None:
             self.control = self
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from serve_support import Running, eventually, holders, prefix_of, regions, serving
+from serve_support import Running, eventually, holders, parent_of, prefix_of, regions, serving
 
 
 def gone(pid: int) -> bool:
@@ -34,8 +34,7 @@ def test_a_killed_server_is_an_error_that_shows_its_end(small: Path, tmp_path: P
     running = Running(small, tmp_path / "home", "--no-self-test")
     [stub] = running.backend_processes()
     memory = prefix_of(stub)
-    server = int(Path(f"/proc/{stub}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(server, signal.SIGKILL)
+    os.kill(parent_of(stub), signal.SIGKILL)
     running.wait_for("SIPU-6101: The Triton server ended by signal 9")
     assert running.process.wait(30) == 1
     running.stop()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from serve_support import COMMAND, SOURCE, Running, environment
 
-from softipu.serve.server import chosen_port
+from softipu.serve.ports import chosen_port
 
 PAGE = SOURCE.parent / "docs/serving.md"
 

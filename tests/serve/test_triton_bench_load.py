@@ -20,7 +20,7 @@ from softipu.serve.bench_clients import Clients, check
 from softipu.serve.bench_load import lines, load
 from softipu.serve.bench_server import HOST, Served, next_free_port, served
 from softipu.serve.bench_traffic import Requests, RequestType, Traffic, Turn
-from softipu.serve.server import chosen_port
+from softipu.serve.ports import chosen_port
 
 # The ports that it looks for are the same for all, and memory is measured.
 pytestmark = pytest.mark.alone

@@ -31,6 +31,7 @@ OUTSTANDING = 32
 _PAUSE_SECONDS = 0.05
 #: How much later than its own limit an asynchronous request may say that it failed.
 _GRACE_SECONDS = 30.0
+_UNKNOWN_REGION = "Unable to find shared memory region"
 
 
 def deviation(found: Array, expected: Array) -> float:
@@ -82,9 +83,16 @@ class Client:
     def _region(self, name: str, size: int) -> Any:
         self._shm = importlib.import_module("tritonclient.utils.shared_memory")
         region = self._shm.create_shared_memory_region(name, f"/{name}", size)
-        self._regions.append((name, region))
-        self._client.register_system_shared_memory(name, f"/{name}", size)
+        self._regions.append((name, region, size))
+        self._register()
         return region
+
+    def _register(self) -> None:
+        """Tells the server of all regions that it does not know, as one that was started anew."""
+        known = self._client.get_system_shared_memory_status().regions
+        for name, _, size in self._regions:
+            if name not in known:
+                self._client.register_system_shared_memory(name, f"/{name}", size)
 
     def take(self, turn: Turn) -> Record:
         """Sends requests for a turn; returns when the last one has its answer."""
@@ -170,9 +178,11 @@ class Client:
         else:
             record.failed(str(error.message()))
         time.sleep(_PAUSE_SECONDS)
+        if _UNKNOWN_REGION in str(error.message()):
+            self._register()
 
     def close(self) -> None:
-        for name, region in self._regions:
+        for name, region, _ in self._regions:
             try:
                 self._client.unregister_system_shared_memory(name)
             except self._failure as error:  # The server may be gone, and the memory need not stay.

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ..errors import ModelControlFailed, PortInUse, SoftIPUError
 from . import records
-from .server import Ports, Server, Settings, chosen_port
+from .ports import Ports, chosen_port
+from .server import Server, Settings
 
 HOST = "127.0.0.1"
 FIRST_PORT = 2000

@@ -16,7 +16,7 @@ from .bench_clients import Clients, check
 from .bench_figures import figures, lines
 from .bench_server import HOST, Served, next_free_port, served
 from .bench_traffic import RequestType, Traffic, Turn
-from .server import chosen_port
+from .ports import chosen_port
 
 if TYPE_CHECKING:
     from .bench_reference import Case

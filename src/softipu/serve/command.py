@@ -14,8 +14,9 @@ from pathlib import Path
 from ..errors import ModelControlFailed, NothingServed, RepositoryInvalid
 from ..tools import cli
 from . import left_out, selftest
+from .ports import Ports
 from .repository import Poller, folders, snapshot
-from .server import Ports, Server, Settings
+from .server import Server, Settings
 
 MODES = ("none", "poll", "explicit")
 #: What the command decides itself; the server would take the last one given.
@@ -197,10 +198,14 @@ def _tend(server: Server, poller: Poller | None, stopping: threading.Event) -> N
     """Loads and unloads what has to be, which may take long: in a thread of its own."""
     while not stopping.wait(_WATCH_SECONDS):
         try:
+            restarts = server.restarts
             for name in server.revive():
                 _say(f"A backend process of {name} was killed; the model was loaded again.")
-            for line in poller.look() if poller is not None else ():
-                _say(line)
+            if server.restarts > restarts:
+                _say("The server fell with a backend process; it is started again.")
+            if poller is not None and not server.is_returning:
+                for line in poller.look():
+                    _say(line)
         except ModelControlFailed as error:
             if not stopping.is_set():
                 print(error, file=sys.stderr, flush=True)

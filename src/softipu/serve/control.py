@@ -8,6 +8,10 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
+import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +22,8 @@ from ..errors import ModelControlFailed
 KEY_HEADER = "softipu-control-key"
 #: Where the server begins to list places in Python code.
 _AT = "\n\nAt:"
+#: How often it is looked whether a server that does not answer is still there.
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Control:
     host: str
     port: int
     key: str | None = None
+    #: Whether the server has ended. Its backend processes may hold its connections open after that.
+    ended: Callable[[], bool] = lambda: False
 
     def is_ready(self) -> bool:
         try:
@@ -98,6 +106,7 @@ class Control:
             headers = {KEY_HEADER: self.key} if self.key else {}
             text = None if body is None else json.dumps(body)
             connection.request(method, path, text, headers)
+            self._wait_for_answer(connection.sock, timeout)
             answer = connection.getresponse()
             content = answer.read()
             try:
@@ -106,3 +115,11 @@ class Control:
                 return answer.status, content.decode(errors="replace")
         finally:
             connection.close()
+
+    def _wait_for_answer(self, connection: socket.socket, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not select.select([connection], [], [], _LOOK_SECONDS)[0]:
+            if self.ended():
+                raise ConnectionResetError("it has ended")
+            if time.monotonic() > end:
+                raise TimeoutError("timed out")

@@ -124,7 +124,8 @@ def _export(folder: Path) -> dict[str, list[float]]:
 
 
 def _served(folder: Path) -> dict[str, list[float]]:
-    from .server import Ports, Server, Settings
+    from .ports import Ports
+    from .server import Server, Settings
 
     with Server(Settings((folder,), Ports(0, 0, 0), startup_timeout=120)) as server:
         server.wait_until_ready()

@@ -2,34 +2,36 @@
 
 The server is always in explicit mode, because a model whose process was killed comes back only by
 being loaded again; where the user did not ask for that mode, a secret key locks it for others.
+A backend process that is killed while it holds a lock of their shared memory takes the server with
+it (Triton aborts): then the server is started again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import fcntl
+import math
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import IO
 
 from .. import forksafe
-from ..errors import InvalidSetting, PortInUse, ServerDied, ServerNotReady
+from ..errors import InvalidSetting, ModelControlFailed, ServerDied, ServerNotReady
 from . import records
 from .control import KEY_HEADER, Control
 from .installation import assemble, find
+from .ports import Ports, free_ports
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LAST_LINES = 15
@@ -38,16 +40,10 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 3.0
 _PR_SET_PDEATHSIG = 1
 _RETRY_SECONDS = 15.0
+#: How long after the loss of a backend process its server may still fall: requests that wait for
+#: the process are refused one after the other, a second each.
+_FALL_SECONDS = 60.0
 _FOLDER, _LOCK = "softipu-serve-", "lock"
-
-
-@dataclass(frozen=True)
-class Ports:
-    """Where the server listens; 0 takes any free port."""
-
-    http: int = 8000
-    grpc: int = 8001
-    metrics: int = 8002
 
 
 @dataclass(frozen=True)
@@ -68,40 +64,16 @@ class Settings:
     exit_timeout: float = 30.0
 
 
-def chosen_port(host: str, port: int, option: str) -> int:
-    """The port, if nothing listens there; for 0 a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-            probe.listen(1)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUse(
-                    f"Port {port} of {host} is taken ({option}).",
-                    remedy=f"Choose another with {option} (0 takes any free one), or end the other "
-                    "program.",
-                ) from None
-            raise InvalidSetting(
-                f"Port {port} of {host} cannot be listened on: {error.strerror}.",
-                cause="The address is not one of this machine's, or the port needs more rights.",
-                remedy=f"Choose another --host, or {option} above 1023.",
-            ) from None
-        number: int = probe.getsockname()[1]
-        return number
-
-
 class Server:
     """A running server. Use it as a context manager, or call `stop`."""
 
     def __init__(self, settings: Settings) -> None:
-        found = find()
+        self._installed = find()
         self.settings = settings
-        self.ports = _free_ports(settings)
+        self.ports = free_ports(settings.host, settings.ports)
         key = None if settings.open_control else secrets.token_hex(16)
         reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-        self.control = Control(reachable, self.ports.http, key)
+        self.control = Control(reachable, self.ports.http, key, self._has_ended)
         _remove_abandoned()
         self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
         self._lock = forksafe.opened(lambda: FileIO(self._folder / _LOCK, "w"))
@@ -111,32 +83,44 @@ class Server:
         self.instances.mkdir()
         #: Models that lost a process, and when to load them next.
         self._lost: dict[str, float] = {}
+        #: When a process was last seen to be lost.
+        self._loss = -math.inf
+        #: How often the server fell with one of its backend processes and was started again.
+        self.restarts = 0
+        #: What it has to load then; None once it is ready.
+        self._returning: list[str] | None = None
+        #: Held while a server is exchanged for a new one, which none is once it is stopped.
+        self._starting = threading.Lock()
+        self._stopped = False
         self._log = _log(settings.log_file, self._folder)
         self._log_start = self._log.tell()
+        wanted = ("*",) if settings.models is None else settings.models
         try:
-            backends = assemble(found, self._folder / "backends", self.instances)
-            self._process = subprocess.Popen(
-                [str(found.binary), *self._arguments(backends)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                env=found.environment(),
-                # Ctrl-C is for us: we tell the server, once, and wait for what is under way.
-                start_new_session=True,
-                preexec_fn=_dies_with_parent(),
-            )
+            self._backends = assemble(self._installed, self._folder / "backends", self.instances)
+            self._process = self._start(wanted)
         except BaseException:
             self._clean()
             raise
 
-    def _arguments(self, backends: Path) -> list[str]:
+    def _start(self, models: Iterable[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [str(self._installed.binary), *self._arguments(models)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=self._installed.environment(),
+            # Ctrl-C is for us: we tell the server, once, and wait for what is under way.
+            start_new_session=True,
+            preexec_fn=_dies_with_parent(),
+        )
+
+    def _arguments(self, models: Iterable[str]) -> list[str]:
         settings, ports = self.settings, self.ports
-        wanted = ("*",) if settings.models is None else settings.models
         arguments = [
             *(f"--model-repository={path}" for path in settings.repositories),
-            f"--backend-directory={backends}",
+            f"--backend-directory={self._backends}",
             "--model-control-mode=explicit",
-            *(f"--load-model={name}" for name in wanted),
+            *(f"--load-model={name}" for name in models),
             f"--http-port={ports.http}",
             f"--grpc-port={ports.grpc}",
             f"--metrics-port={ports.metrics}",
@@ -156,10 +140,17 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_returning(self) -> bool:
+        """Whether it fell, and its successor is not ready yet."""
+        return self._returning is not None
+
     def check(self) -> None:
-        """Raises ServerDied, with the server's last lines, if it has ended."""
-        status = self._process.poll()
-        if status is not None:
+        """Raises ServerDied, with the server's last lines, if it has ended for good."""
+        with self._starting:
+            status = self._process.poll()
+            comes_back = self._fell_with_a_backend()
+        if status is not None and not comes_back:
             how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
             raise ServerDied(f"The Triton server ended {how}. Its last lines:\n{self.last_lines()}")
 
@@ -173,12 +164,15 @@ class Server:
             if stopping is not None and stopping.is_set():
                 return
             if time.monotonic() > end:
-                raise ServerNotReady(
-                    f"The Triton server is not ready after {self.settings.startup_timeout:g} s. "
-                    f"Its last lines:\n{self.last_lines()}"
-                )
+                raise self._not_ready()
             time.sleep(_POLL_SECONDS)
         self.check()  # another server may have taken the port and answered in its place
+
+    def _not_ready(self) -> ServerNotReady:
+        return ServerNotReady(
+            f"The Triton server is not ready after {self.settings.startup_timeout:g} s. "
+            f"Its last lines:\n{self.last_lines()}"
+        )
 
     def log(self) -> list[str]:
         """All lines that this server has written."""
@@ -197,23 +191,80 @@ class Server:
         """Loads models again whose backend process was killed; returns their names.
 
         Raises if one cannot be loaded; it is tried again some time later."""
+        with self._starting:
+            if self._fell_with_a_backend() and not self._stopped:
+                self._start_again()
+        if self._returning is not None:
+            return self._returned()
+        self._note_losses()
+        now = time.monotonic()
+        due = sorted(name for name, when in self._lost.items() if when <= now)
+        for name in due:
+            self._lost[name] = now + _RETRY_SECONDS
+            try:
+                self.control.unload(name)
+                self.control.load(name)
+            except ModelControlFailed:
+                if self._fell_with_a_backend():
+                    return []
+                raise
+            del self._lost[name]
+        return due
+
+    def _note_losses(self) -> None:
         for instance, alive in records.instances(self.instances):
             if not alive:
                 # The server keeps what belonged to the dead process; the memory need not stay.
                 _unlink_region(instance.shared_memory, self._region)
                 records.forget(self.instances, instance)
                 self._lost[instance.model] = 0.0
-        now = time.monotonic()
-        due = sorted(name for name, when in self._lost.items() if when <= now)
-        for name in due:
-            self._lost[name] = now + _RETRY_SECONDS
-            self.control.unload(name)
-            self.control.load(name)
-            del self._lost[name]
-        return due
+                self._loss = time.monotonic()
+
+    def _has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def _fell_with_a_backend(self) -> bool:
+        """Whether the server aborted soon after one of its backend processes had been killed.
+
+        One that falls while it comes back would fall again and again."""
+        if self._process.poll() != -signal.SIGABRT or self._returning is not None:
+            return False
+        lost = any(not alive for _, alive in records.instances(self.instances))
+        return lost or time.monotonic() - self._loss < _FALL_SECONDS
+
+    def _start_again(self) -> None:
+        """With the models that it had, and nothing of what the old server left."""
+        had = {instance.model for instance, _ in records.instances(self.instances)}
+        self._returning = sorted(had | set(self._lost))
+        for pid in _processes_of(self._folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._end_backends()
+        for instance, _ in records.instances(self.instances):
+            records.forget(self.instances, instance)
+        self._remove_shared_memory()
+        self._lost = {}
+        self.restarts += 1
+        self._process = self._start(self._returning)
+        self._ready_by = time.monotonic() + self.settings.startup_timeout
+
+    def _returned(self) -> list[str]:
+        """The models of a server that was started again, once it is ready."""
+        assert self._returning is not None
+        if not self.control.is_ready():
+            if time.monotonic() > self._ready_by:
+                raise self._not_ready()
+            return []
+        ready = {model.name for model in self.control.models() if model.ready}
+        back = [name for name in self._returning if name in ready]
+        self._lost = dict.fromkeys(set(self._returning) - ready, 0.0)
+        self._returning = None
+        return back
 
     def stop(self) -> None:
         """Lets requests under way finish, ends the server and removes all that it left."""
+        with self._starting:
+            self._stopped = True
         try:
             if self._process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -242,10 +293,13 @@ class Server:
             process.wait()
         self._end_backends()
         self._log.close()
-        for path in _SHARED_MEMORY.glob(f"{self._region}*"):
-            path.unlink(missing_ok=True)
+        self._remove_shared_memory()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._lock.close()
+
+    def _remove_shared_memory(self) -> None:
+        for path in _SHARED_MEMORY.glob(f"{self._region}*"):
+            path.unlink(missing_ok=True)
 
     def _end_backends(self) -> None:
         """Backend processes see for themselves that their server is gone; they get a moment."""
@@ -272,21 +326,6 @@ def _dies_with_parent() -> Callable[[], None]:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
     return ask
-
-
-def _free_ports(settings: Settings) -> Ports:
-    wanted = settings.ports
-    rows = [("--http-port", wanted.http), ("--grpc-port", wanted.grpc)]
-    rows.append(("--metrics-port", wanted.metrics))
-    chosen: list[int] = []
-    for option, port in rows:
-        number = chosen_port(settings.host, port, option)
-        while port == 0 and number in chosen:
-            number = chosen_port(settings.host, 0, option)
-        if number in chosen:
-            raise PortInUse(f"{option} {number} is also that of another service.")
-        chosen.append(number)
-    return Ports(*chosen)
 
 
 def _log(wanted: Path | None, folder: Path) -> IO[bytes]:
