@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
+from .calibration import FITTED
 from .chip import Machine
 from .cost import Cost, exchange, vertex
-from .vector import apply, over_tiles
+from .vector import apply, halves, over_tiles
 from .vector_costs import UNKNOWN
 
 _GRAIN = 8  # bytes of a row that stay together
@@ -82,19 +83,30 @@ class _Share:
 def planned(lookup: Lookup, machine: Machine, proportion: float) -> Cost:
     """The cost of the plan that PopLibs' planner takes.
 
-    That of the same rows in single precision serves halves as well: where it is the faster one,
-    half precision is not held to be slower by a planner's guess.
+    The planner guesses, and may take a worse plan where it has more to choose from. So that more
+    tiles and half precision are never held to be slower for it, what the same rows cost on half of
+    the tiles, on a quarter … and in single precision are limits. Memory is that of its own plan.
     """
-    plans = [_chosen(lookup, machine, proportion)]
-    if lookup.size == _HALF:
-        plans.append(_chosen(replace(lookup, size=2 * _HALF), machine, proportion))
-    return min(
-        (_of_plan(lookup, split, machine) for split in plans),
-        key=lambda cost: cost.planned(machine),
-    )
+    costs = [
+        _of_planner(lookup, replace(machine, tiles=tiles), proportion)
+        for tiles in halves(machine.tiles)
+    ]
+    if lookup.dtype == "float16":
+        single = replace(lookup, size=2 * _HALF, dtype="float32")
+        costs.append(planned(single, machine, proportion))
+    fastest = min(costs, key=lambda cost: _taken(cost, machine))
+    return replace(fastest, temporary=costs[0].temporary)
 
 
-def _of_plan(lookup: Lookup, split: _Split, machine: Machine) -> Cost:
+def _taken(cost: Cost, machine: Machine) -> float:
+    """Cycles with the fitted constants, also while a fit tries others: what it tries changes no
+    plan."""
+    met = cost.steps * (machine.sync + FITTED.step_overhead)
+    return cost.compute + cost.exchange * FITTED.exchange + met
+
+
+def _of_planner(lookup: Lookup, machine: Machine, proportion: float) -> Cost:
+    split = _chosen(lookup, machine, proportion)
     text = f"{split}, {lookup.indices} indices"
     return _cost(lookup, split, machine, planning=False) + Cost(plan=text)
 
@@ -117,13 +129,6 @@ def _chosen(lookup: Lookup, machine: Machine, proportion: float) -> _Split:
     return best[1]
 
 
-def _halves(most: int) -> Iterator[int]:
-    """Numbers of parts: all that there are, and each time half as many."""
-    while most:
-        yield most
-        most //= 2
-
-
 def _shares(lookup: Lookup) -> int:
     """Parts that indices can be dealt in; those of rows that are put into a table have an order,
     which parts would not keep."""
@@ -132,9 +137,9 @@ def _shares(lookup: Lookup) -> int:
 
 def _splits(lookup: Lookup, tiles: int) -> Iterator[_Split]:
     """Ways to spread a lookup; less than two rows on a tile would cost more than they save."""
-    for columns in _halves(min(lookup.grains, tiles)):
-        for rows in _halves(min(ceil(lookup.rows / 2), tiles // columns)):
-            for parallel in _halves(min(_shares(lookup), tiles // (columns * rows))):
+    for columns in halves(min(lookup.grains, tiles)):
+        for rows in halves(min(ceil(lookup.rows / 2), tiles // columns)):
+            for parallel in halves(min(_shares(lookup), tiles // (columns * rows))):
                 yield _Split(rows, columns, parallel)
 
 

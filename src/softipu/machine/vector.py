@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 
 from softipu.graph import DTYPE_BYTES
@@ -67,9 +68,8 @@ def reduction(
     if elements == 0 or outputs == 0:
         return Cost()
     found = [
-        _reduction(elements, outputs, dtype, machine, layout, weight, machine.tiles >> cut, count,
-                   kept)
-        for cut in range(machine.tiles.bit_length())
+        _reduction(elements, outputs, dtype, machine, layout, weight, tiles, count, kept)
+        for tiles in halves(machine.tiles)
     ]  # fmt: skip
     return min(found, key=lambda cost: cost.planned(machine))
 
@@ -101,14 +101,29 @@ def _reduction(
 
 
 def over_tiles(outputs: int, sources: int, machine: Machine) -> Cost:
-    """Partial sums of `sources` tiles for each output, added on as many tiles as there are."""
+    """Partial sums of `sources` tiles for each output, added on as many tiles as are worth it.
+
+    A tile that has few outputs, or no whole vectors of them, adds more slowly than one with more.
+    """
+    found = [_over_tiles(outputs, sources, machine, tiles) for tiles in halves(machine.tiles)]
+    return min(found, key=lambda cost: cost.planned(machine))
+
+
+def halves(most: int) -> Iterator[int]:
+    """Numbers of parts: all that there are, and each time half as many."""
+    while most:
+        yield most
+        most //= 2
+
+
+def _over_tiles(outputs: int, sources: int, machine: Machine, tiles: int) -> Cost:
     total = Cost()
-    here = ceil(outputs / machine.tiles)
+    here = ceil(outputs / tiles)
     while sources > 1:
         # Many sources are met in two stages, so that no tile waits for hundreds of words.
         now = sources if sources <= 32 else ceil(sources**0.5)
         left = ceil(sources / now)
-        each = ceil(outputs * left / machine.tiles)
+        each = ceil(outputs * left / tiles)
         total += exchange(float(each * now * 4), machine)
         total += vertex("reduce/float32", reduce_stage(each, now, True))
         sources, here = left, each
