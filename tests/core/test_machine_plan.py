@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from softipu.graph import Builder, Graph, Role
 from softipu.machine import Settings, estimate
 from softipu.machine.chip import Machine, machine
-from softipu.machine.plan import Plan, field_split, plan, position_splits, splits
+from softipu.machine.plan import Plan, field_parts, plan, position_splits, splits
 from softipu.machine.problem import Problem, methods
 from softipu.machine.vertices import (
     Method,
@@ -144,12 +144,12 @@ def test_splits_are_all_that_make_the_largest_part_smaller(size: int) -> None:
 def test_parts_of_a_field_are_no_more_than_asked_for(
     batch: int, height: int, width: int, parts: int
 ) -> None:
-    each = field_split(batch, (height, width), parts)
-    count = prod(
-        -(-whole // part) for whole, part in zip((batch, height, width), each, strict=True)
-    )
-    assert count <= parts
-    assert all(1 <= part <= whole for part, whole in zip(each, (batch, height, width), strict=True))
+    whole = (batch, height, width)
+    found = field_parts(batch, (height, width), parts)
+    assert found and len(found) == len(set(found))
+    for each in found:
+        assert prod(-(-size // part) for size, part in zip(whole, each, strict=True)) <= parts
+        assert all(1 <= part <= size for part, size in zip(each, whole, strict=True))
 
 
 @given(SIZES, st.integers(1, 1472))

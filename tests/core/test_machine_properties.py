@@ -35,6 +35,13 @@ CONVOLUTION = st.tuples(
     st.sampled_from((1, 2)),  # stride
     st.sampled_from((7, 14, 28)),  # field
 )
+GROUPED = st.tuples(
+    st.sampled_from((1, 2, 32)), st.sampled_from((1, 3, 16, 64)), st.sampled_from((1, 8, 16, 64)),
+    st.sampled_from((1, 3, 7)), st.sampled_from((1, 2)), st.sampled_from((1, 7, 28)),
+)  # fmt: skip
+PRODUCT = st.tuples(
+    st.sampled_from((1, 4, 12)), *(st.sampled_from((1, 3, 16, 100, 384, 2048)) for _ in range(3))
+)
 TRIES = settings(max_examples=60, deadline=None)
 
 
@@ -74,6 +81,23 @@ def convolution(shape: tuple[int, ...], batch: int, training: bool) -> Graph:
         x = net.loss(x)
         net.train(x)
     return net.finish([x], micro_batch=batch)
+
+
+def product(sizes: tuple[int, int, int, int], dtype: str) -> Graph:
+    groups, rows, contraction, columns = sizes
+    build = Builder("product")
+    left = build.tensor("left", [groups, rows, contraction], dtype, Role.INPUT)
+    right = build.tensor("right", [groups, contraction, columns], dtype, Role.WEIGHT)
+    (y,) = build.op("matmul", [left, right], [([groups, rows, columns], dtype)])
+    return build.finish([y])
+
+
+def grouped(shape: tuple[int, ...], dtype: str) -> Graph:
+    """One convolution: groups, channels of each in and out, kernel, stride, field."""
+    groups, ins, outs, kernel, stride, field = shape
+    net = Net("grouped", dtype)
+    x = net.input("x", (2, groups * ins, field, field))
+    return net.finish([net.conv(x, groups * outs, kernel, stride, groups)])
 
 
 def used(found: Estimate) -> int:
@@ -149,6 +173,26 @@ def test_half_precision_is_never_slower_than_single(
     half = estimate(stack(layers, batch, "float16"), HALF)
     single = estimate(stack(layers, batch, "float32"), HALF)
     assert half.cycles.total <= single.cycles.total
+
+
+@TRIES
+@given(PRODUCT, st.sampled_from(("float16", "float32")))
+def test_a_product_in_half_precision_is_never_slower_than_in_single(
+    sizes: tuple[int, int, int, int], partials: str
+) -> None:
+    options = replace(HALF, matmul_partials=partials)
+    half, single = (product(sizes, dtype) for dtype in ("float16", "float32"))
+    assert estimate(half, options).cycles.total <= estimate(single, options).cycles.total
+
+
+@TRIES
+@given(GROUPED, st.sampled_from(("float16", "float32")))
+def test_a_convolution_in_half_precision_is_never_slower_than_in_single(
+    shape: tuple[int, ...], partials: str
+) -> None:
+    options = replace(HALF, convolution_partials=partials)
+    half, single = (grouped(shape, dtype) for dtype in ("float16", "float32"))
+    assert estimate(half, options).cycles.total <= estimate(single, options).cycles.total
 
 
 @TRIES

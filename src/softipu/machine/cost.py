@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from . import calibration
@@ -70,6 +70,12 @@ class Cost:
             self.vertices, self.instances, self.messages,
         )  # fmt: skip
 
+    def at_most(self, other: Cost, machine: Machine) -> Cost:
+        """With the time of another way to do the same, if that is faster; memory is its own."""
+        if other.taken(machine) >= self.taken(machine):
+            return self
+        return replace(self, compute=other.compute, exchange=other.exchange, steps=other.steps)
+
     @property
     def terms(self) -> Terms:
         return Terms(Cycles(compute=self.compute), self.exchange, self.steps)
@@ -80,6 +86,13 @@ class Cost:
     def planned(self, machine: Machine) -> float:
         """What a planner compares, which knows no fitted constants: so none changes a plan."""
         return self.compute + self.exchange + self.steps * machine.sync
+
+    def taken(self, machine: Machine) -> float:
+        """Cycles with the fitted constants, also while a fit tries others: what it tries changes
+        no choice between costs."""
+        fitted = calibration.FITTED
+        met = self.steps * (machine.sync + fitted.step_overhead)
+        return self.compute + self.exchange * fitted.exchange + met
 
 
 FREE = Cost(plan="no data moves")

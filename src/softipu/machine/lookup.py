@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from .calibration import FITTED
 from .chip import Machine
 from .cost import Cost, exchange, vertex
 from .vector import apply, halves, over_tiles
@@ -94,15 +93,8 @@ def planned(lookup: Lookup, machine: Machine, proportion: float) -> Cost:
     if lookup.dtype == "float16":
         single = replace(lookup, size=2 * _HALF, dtype="float32")
         costs.append(planned(single, machine, proportion))
-    fastest = min(costs, key=lambda cost: _taken(cost, machine))
+    fastest = min(costs, key=lambda cost: cost.taken(machine))
     return replace(fastest, temporary=costs[0].temporary)
-
-
-def _taken(cost: Cost, machine: Machine) -> float:
-    """Cycles with the fitted constants, also while a fit tries others: what it tries changes no
-    plan."""
-    met = cost.steps * (machine.sync + FITTED.step_overhead)
-    return cost.compute + cost.exchange * FITTED.exchange + met
 
 
 def _of_planner(lookup: Lookup, machine: Machine, proportion: float) -> Cost:

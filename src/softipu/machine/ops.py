@@ -151,6 +151,11 @@ class Pricer:
         found = self._prices.get(key)
         if found is None:
             found = self._price(graph, op, inputs, outputs, ipu)
+            wide = _in_single(inputs), _in_single(outputs)
+            if wide != (inputs, outputs) and not op.bodies:
+                # Half precision is not held to be slower for a planner's guess.
+                single = self._price(graph, op, *wide, ipu)
+                found = found.at_most(single, self.machine)
             if strangers:
                 size = max(tensor.elements for tensor in outputs)
                 found += rearranged(strangers, size, outputs[0].dtype, self.machine)
@@ -232,6 +237,13 @@ def _of_rows(source: Tensor, result: Tensor) -> Tensor:
             break
         shape[axis] = 1
     return replace(result, shape=tuple(shape))
+
+
+def _in_single(tensors: list[Tensor]) -> list[Tensor]:
+    return [
+        replace(tensor, dtype="float32") if tensor.dtype == "float16" else tensor
+        for tensor in tensors
+    ]
 
 
 def _total(cost: Cost) -> float:

@@ -7,6 +7,7 @@ keeps to its share of memory wins, by the costs of PopLibs (lib/poplin/ConvModel
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
@@ -31,6 +32,10 @@ _SERIAL = tuple(
     tuple((total >> shift, 1 << shift) for shift in range(total.bit_length()))
     for total in (1, 2, 4, 8, 16, 32, 64)
 )
+
+
+#: How much larger than the smallest the parts of a field may be that a plan is tried with.
+_NEAR = 1.25
 
 
 @dataclass(frozen=True)
@@ -116,28 +121,32 @@ def splits(size: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def field_split(batch: int, field: tuple[int, ...], parts: int) -> tuple[int, ...]:
-    """Largest part (batch, then field) when batch and field are cut into at most `parts`."""
-    best: tuple[int, int, tuple[int, ...]] | None = None
-    whole_batches = [count for count in splits(batch) if count <= parts]
-    for count in whole_batches[-2:]:
-        left = parts // count
-        sizes = list(field)
-        for axis, size in enumerate(field):
-            # The first axes take what they can: rows stay long, which vertices like.
-            cut = [n for n in splits(size) if n <= left] or [1]
-            sizes[axis] = -(-size // cut[-1])
-            left //= cut[-1]
+def field_parts(batch: int, field: tuple[int, ...], parts: int) -> tuple[tuple[int, ...], ...]:
+    """Largest parts (batch, then field) when batch and field are cut into at most `parts`.
+
+    Long rows are what vertices like, square parts receive less border: which is better depends on
+    the rest of a plan, so all are tried that are not much larger than the smallest.
+    """
+    found = set()
+    for count in [count for count in splits(batch) if count <= parts][-2:]:
         each = -(-batch // count)
-        candidate = (each * prod(sizes), sum(sizes), (each, *sizes))
-        if best is None or candidate < best:
-            best = candidate
+        found.add((each, *_long(field, parts // count)))
         if len(field) > 1:
-            sizes = _square(field, parts // count)
-            candidate = (each * prod(sizes), sum(sizes), (each, *sizes))
-            best = min(best, candidate)
-    assert best is not None
-    return best[2]
+            found.add((each, *_square(field, parts // count)))
+    smallest = min(prod(part) for part in found)
+    near = [part for part in found if prod(part) <= smallest * _NEAR]
+    return tuple(sorted(near, key=lambda part: (prod(part), sum(part[1:]), part)))
+
+
+def _long(field: tuple[int, ...], parts: int) -> list[int]:
+    """Parts whose first axes are cut as far as it goes: their rows stay long."""
+    sizes = list(field)
+    left = parts
+    for axis, size in enumerate(field):
+        cut = [n for n in splits(size) if n <= left] or [1]
+        sizes[axis] = -(-size // cut[-1])
+        left //= cut[-1]
+    return sizes
 
 
 def _square(field: tuple[int, ...], parts: int) -> list[int]:
@@ -266,23 +275,29 @@ class _Search:
                     for parts in position_splits(self.positions, tiles // used):
                         if best is not None and work / parts + self.arranging >= best.total:
                             break
-                        found = self._plan(group_split, out_split, in_split, parts)
-                        if found is not None and (best is None or found.total < best.total):
-                            best = found
+                        for part in self._parts(parts):
+                            found = self._plan(group_split, out_split, in_split, parts, part)
+                            if found is not None and (best is None or found.total < best.total):
+                                best = found
         return best
 
-    def _plan(self, group_split: int, out_split: int, in_split: int, parts: int) -> Plan | None:
+    def _parts(self, parts: int) -> tuple[tuple[int, ...], ...]:
+        """What a tile may have of batch and field."""
+        if self.flat and self.gaps == 1:
+            return ((-(-self.positions // parts), *(1 for _ in self.problem.field)),)
+        return field_parts(self.problem.batch, self.problem.field, parts)
+
+    def _plan(
+        self, group_split: int, out_split: int, in_split: int, parts: int, part: tuple[int, ...]
+    ) -> Plan | None:
         """One plan with its costs, or None if it takes too much memory."""
         problem, method, machine = self.problem, self.method, self.machine
         groups = -(-self.group_grains // group_split)
         outs, ins = -(-self.out_part // out_split), -(-self.in_part // in_split)
+        each = prod(part)
         if self.flat and self.gaps == 1:
-            each = -(-self.positions // parts)
-            part: tuple[int, ...] = (each, *(1 for _ in problem.field))
             received_field = max(1, int(each * problem.input_share))
         else:
-            part = field_split(problem.batch, problem.field, parts)
-            each = prod(part)
             received_field = max(1, each // self.gaps) if self.flat else problem.input_part(part)
         lanes, size = groups * method.group_grain, problem.element_bytes
         inputs = lanes * ins * method.in_grain * received_field * size
@@ -329,9 +344,7 @@ class _Search:
 def plan(problem: Problem, machine: Machine, proportion: float) -> Plan:
     """The fastest plan whose temporary data keep to their proportion of a tile's memory."""
     candidates = methods(problem, machine)
-    limit = proportion * machine.memory
-    # As PopLibs does, the limit is dropped step by step where no plan keeps to it.
-    for allowed in (limit, 2 * limit, 4 * limit, float("inf")):
+    for allowed in _limits(proportion * machine.memory, machine.memory):
         for serials in _SERIAL:
             best: Plan | None = None
             for serial in serials:
@@ -340,3 +353,11 @@ def plan(problem: Problem, machine: Machine, proportion: float) -> Plan:
             if best is not None:
                 return best
     raise AssertionError(f"no plan at all for {problem}")
+
+
+def _limits(limit: float, memory: int) -> Iterator[float]:
+    """As PopLibs does, the limit is dropped step by step where no plan keeps to it."""
+    while 0 < limit < 2 * memory:
+        yield limit
+        limit *= 2
+    yield float("inf")
