@@ -244,6 +244,10 @@ class Net:
 
     def _step(self, weight: str, gradient: str, optimiser: str) -> None:
         shape = self.shape(weight)
+        if optimiser == "sgd":
+            new = self.op("elementwise", [weight, gradient], shape, function="scaled_add")
+            self.build.update(new, weight)
+            return
         state = self.build.tensor("momentum", shape, self.dtype, Role.STATE)
         new = self.op("elementwise", [state, gradient], shape, function="scaled_add")
         self.build.update(new, state)
