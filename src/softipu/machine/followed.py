@@ -186,9 +186,10 @@ class Followed:
                     self.learn(outer, place)
             found = [inside.places[name] for name in body.outputs]
             if op.kind == "loop":
-                for outer, its in zip(op.inputs, found, strict=False):
-                    for place in its - self.places[outer]:
-                        self.learn(outer, place)
+                for carried, made, its in zip(inputs, body.outputs, found, strict=False):
+                    if carried.shape == body.tensors[made].shape:
+                        for place in its - self.places[carried.name]:
+                            self.learn(carried.name, place)
             outputs = [a | b for a, b in zip(outputs, found, strict=True)]
             bodies.append(inside)
             at += len(body.inputs)
