@@ -199,9 +199,11 @@ class Translation:
             source=source_of(node), **attributes,
         )  # fmt: skip
 
-    def viewed(self, node: Node, name: str, shape: Sequence[int], kind: str = "view") -> str:
+    def viewed(
+        self, node: Node, name: str, shape: Sequence[int], kind: str = "view", **attributes: Any
+    ) -> str:
         """The tensor in another shape, or itself where it has that shape already."""
-        return self.looks.view(partial(self.emit, node), name, shape, kind)
+        return self.looks.view(partial(self.emit, node), name, shape, kind, **attributes)
 
     def elementwise(self, node: Node, function: str, inputs: Iterable[str], spec: Spec) -> str:
         """Arithmetic of matching elements; its result lies in memory as the first operand does."""

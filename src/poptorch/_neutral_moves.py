@@ -17,6 +17,11 @@ from softipu.graph import Phase
 from ._capture.norms import STRIDED
 from ._neutral_context import Empty, Handler, Translation, operator_name, path_of
 
+#: Operators that select one entry of a dimension, which is gone then, or put it back.
+_OF_ONE = frozenset((
+    "select", "select_copy", "select_scatter", "select_backward", "unbind", "unbind_copy",
+))  # fmt: skip
+
 
 def same(t: Translation, node: Node) -> Sequence[str]:
     """No operation at all."""
@@ -34,8 +39,16 @@ def part(t: Translation, node: Node) -> Sequence[str | None]:
 
 
 def _part(t: Translation, node: Node, name: str, shape: tuple[int, ...]) -> str:
-    same_size = t.build.tensors[name].elements == math.prod(shape)
-    return t.viewed(node, name, shape, "view" if same_size else "slice_view")
+    if t.build.tensors[name].elements == math.prod(shape):
+        return t.viewed(node, name, shape)
+    return t.viewed(node, name, shape, "slice_view", **_lacking(t, node, len(t.shape(name))))
+
+
+def _lacking(t: Translation, node: Node, rank: int) -> dict[str, int]:
+    """The dimension of which one entry is selected, or put back."""
+    if operator_name(node) not in _OF_ONE:
+        return {}
+    return {"axis": int(t.argument(node, "dim", 0)) % max(rank, 1)}
 
 
 def expand(t: Translation, node: Node) -> Sequence[str]:
@@ -103,13 +116,10 @@ def assign(t: Translation, node: Node) -> Sequence[str]:
 
 
 def copy(t: Translation, node: Node) -> Sequence[str]:
-    """Repetition, padding, rolling …: elements that end up elsewhere."""
-    return t.emit(node, "copy", t.inputs(node), [t.spec(node)])
-
-
-def into(t: Translation, node: Node) -> Sequence[str]:
-    """A part written into a tensor (or into zeros): the part is what moves."""
-    return t.emit(node, "copy", t.inputs(node), [t.spec(node)])
+    """Repetition, padding, a part put back …: elements that end up elsewhere."""
+    inputs, (shape, dtype) = t.inputs(node), t.spec(node)
+    rank = max(len(shape), *(len(t.shape(name)) for name in inputs))
+    return t.emit(node, "copy", inputs, [(shape, dtype)], **_lacking(t, node, rank))
 
 
 def concat(t: Translation, node: Node) -> Sequence[str]:

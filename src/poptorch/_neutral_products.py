@@ -116,7 +116,9 @@ def _same_groups(t: Translation, node: Node, left: str, right: str) -> tuple[str
 
 def _swapped(t: Translation, node: Node, name: str) -> str:
     *outer, rows, columns = t.shape(name)
-    made = t.viewed(node, name, (*outer, columns, rows))
+    rank = len(outer)
+    order = (*range(rank), rank + 1, rank)
+    made = t.viewed(node, name, (*outer, columns, rows), order=order)
     t.looks.turned.symmetric_difference_update({made})
     return made
 

@@ -110,13 +110,13 @@ class Net:
         y = self.op("matmul", operands, (1, rows, out))
 
         def backward(dy: str) -> dict[str, str]:
-            flipped = self.op("view", [x], (1, ins, rows))
+            flipped = self.turned(x)
             self.weights[w] = self.op("matmul", [flipped, dy], (1, ins, out), transposed=True)
             if bias:
                 self.weights[operands[2]] = self.op(
                     "reduce", [dy], (out,), function="sum", axes=(0, 1)
                 )
-            turned = self.op("view", [w], (1, out, ins))
+            turned = self.turned(w)
             return {x: self.op("matmul", [dy, turned], (1, rows, ins), transposed=True)}
 
         return self.record(y, backward)
@@ -125,6 +125,11 @@ class Net:
         old = self.shape(x)
         y = self.op("view", [x], shape)
         return self.record(y, lambda dy: {x: self.op("view", [dy], old)})
+
+    def turned(self, x: str) -> str:
+        """A look at the operand of a product, rows for columns."""
+        groups, rows, columns = self.shape(x)
+        return self.op("view", [x], (groups, columns, rows), order=(0, 2, 1))
 
     def permute(self, x: str, order: tuple[int, ...]) -> str:
         shape = self.shape(x)
@@ -139,8 +144,8 @@ class Net:
         y = self.op("matmul", [x, other], (groups, rows, columns))
 
         def backward(dy: str) -> dict[str, str]:
-            turned = self.op("view", [other], (groups, columns, inner))
-            flipped = self.op("view", [x], (groups, inner, rows))
+            turned = self.turned(other)
+            flipped = self.turned(x)
             return {
                 x: self.op("matmul", [dy, turned], (groups, rows, inner), transposed=True),
                 other: self.op("matmul", [flipped, dy], (groups, inner, columns), transposed=True),
@@ -239,6 +244,10 @@ class Net:
 
     def _step(self, weight: str, gradient: str, optimiser: str) -> None:
         shape = self.shape(weight)
+        if optimiser == "sgd":
+            new = self.op("elementwise", [weight, gradient], shape, function="scaled_add")
+            self.build.update(new, weight)
+            return
         state = self.build.tensor("momentum", shape, self.dtype, Role.STATE)
         new = self.op("elementwise", [state, gradient], shape, function="scaled_add")
         self.build.update(new, state)
@@ -351,7 +360,7 @@ def encoder_layer(net: Net, x: str, batch: int, length: int, width: int, heads: 
     q, k, v = each
     whole = net.shape(parts)
     net.record(q, lambda dy: {parts: net.op("copy", [dy], whole)})
-    turned = net.op("view", [k], (batch * heads, size, length))
+    turned = net.turned(k)
     scores = net.softmax(net.product(q, turned))
     mixed = net.product(scores, v)
     mixed = net.permute(net.reshape(mixed, (batch, heads, length, size)), (0, 2, 1, 3))
@@ -379,10 +388,10 @@ def bert(
             x = encoder_layer(net, x, batch, length, width, heads)
     if training:
         net.stage = 0
-        rows = max(1, batch * 20)
-        hidden = x
-        picked = net.op("slice_view", [hidden], (1, rows, width))
+        hidden = net.reshape(x, (batch, length, width))
+        picked = net.op("slice_view", [hidden], (batch, 20, width))
         net.record(picked, lambda dy: {hidden: net.op("copy", [dy], net.shape(hidden))})
+        picked = net.reshape(picked, (1, batch * 20, width))
         x = net.loss(net.softmax(net.linear(picked, vocabulary)))
         net.train(x, optimiser)
     stages = range(len(layers)) if recompute else ()

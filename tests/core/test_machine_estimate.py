@@ -114,7 +114,7 @@ def test_a_graph_that_computes_nothing_is_refused() -> None:
     ("settings", "schedule", "words"),
     [
         ({"io_tiles": 1472}, {}, "leave none"),
-        ({"io_tiles": -1}, {}, "leave none"),
+        ({"io_tiles": -1}, {}, "io_tiles is -1"),
         ({"tiles": 0}, {}, "no IPU"),
         ({"pipeline_schedule": "interleaved"}, {}, "take turns"),
         ({"system": "bow-pod16"}, {"replicas": 17}, "17 IPUs"),
@@ -125,6 +125,20 @@ def test_a_graph_that_computes_nothing_is_refused() -> None:
         ({"prefetch_depth": -1}, {}, "prefetch_depth"),
         ({}, {"micro_batch": 0}, "micro_batch"),
         ({}, {"accumulation": 0}, "accumulation"),
+        ({}, {"accumulation": -4}, "accumulation is -4"),
+        ({}, {"device_iterations": 1.5}, "device_iterations is 1.5"),
+        ({}, {"stage_ipus": ()}, "stage_ipus"),
+        ({}, {"stage_ipus": (0, -1)}, "stage_ipus"),
+        ({}, {"recomputed_stages": frozenset((-1,))}, "recomputed_stages"),
+        ({"execution": "sharding"}, {}, "pipelined, sharded, phased"),
+        ({"pipeline_schedule": "Interleaved"}, {}, "grouped, interleaved, sequential"),
+        ({"matmul_partials": "half"}, {}, "float32, float16"),
+        ({"convolution_partials": "half"}, {}, "float32, float16"),
+        ({"available_memory_proportion": ()}, {}, "proportion"),
+        ({"available_memory_proportion": (0.3, -0.1, 0.3)}, {}, "proportion"),
+        ({"available_memory_proportion": float("nan")}, {}, "proportion"),
+        ({"available_memory_proportion": [0.3]}, {}, "proportion"),
+        ({"prefetch_depth": 0.5}, {}, "prefetch_depth"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(
@@ -134,6 +148,18 @@ def test_settings_that_contradict_each_other_are_refused(
     with pytest.raises(SettingsContradict, match=words) as caught:
         estimate(graph, replace(HALF, **settings))
     assert caught.value.remedy
+
+
+def test_an_interleaved_pipeline_needs_a_micro_batch_for_each_stage() -> None:
+    interleaved = replace(HALF, pipeline_schedule="interleaved")
+    stages = (1, 1, 1)
+    few = bert(2, 64, stages, 256, 4, True, accumulation=2)
+    with pytest.raises(SettingsContradict, match="3 stages accumulates 2") as caught:
+        estimate(few, interleaved)
+    assert "to 3 or more" in caught.value.remedy
+    enough = bert(2, 64, stages, 256, 4, True, accumulation=3)
+    assert estimate(enough, interleaved, hints=False).throughput > 0
+    assert estimate(few, HALF, hints=False).warnings  # grouped ones run, and are told of
 
 
 def test_a_model_larger_than_the_system_is_refused() -> None:

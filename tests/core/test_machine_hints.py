@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from machine_networks import Net, bert, resnet50
 
 from softipu.graph import Graph, Phase, Role, check
 from softipu.machine import Estimate, Settings, estimate
+from softipu.machine.hints import _smaller
 from softipu.machine.program import places
 from softipu.machine.result import kib
 from softipu.machine.split import split
@@ -142,6 +144,58 @@ def test_more_of_what_already_made_it_fit_is_not_proposed(
     _, found = too_large
     fitting = Counter(hint.option for hint in found.hints if ", fits" in hint.text)
     assert all(count == 1 for count in fitting.values())
+
+
+def running_statistics(optimiser: str) -> Graph:
+    """A network too large for one IPU whose normalisation keeps statistics of its own."""
+    net = Net("normal")
+    x = net.input("x", (64, 64, 128, 128))
+    for _ in range(6):
+        x = net.activation(net.norm(net.conv(x, 64, 3)))
+    kept = net.build.tensor("running", (1472 * 20_000,), "float16", Role.STATE)
+    net.op("elementwise", [kept], (1472 * 20_000,), function="mul")
+    x = net.loss(x)
+    net.train(x, optimiser)
+    return net.finish([x], micro_batch=64, replicas=2)
+
+
+@pytest.mark.parametrize(("optimiser", "proposed"), [("sgd", False), ("adam", True)])
+def test_states_are_sent_away_only_where_the_optimiser_has_some(
+    optimiser: str, proposed: bool
+) -> None:
+    graph = running_statistics(optimiser)
+    found = estimate(graph, HALF)
+    assert not found.fits
+    known = {change.option for change in _smaller(graph, HALF)}
+    assert ({"optimiser_state", "replicated_tensor_sharding"} <= known) is proposed
+    away = replace(HALF, optimiser_state_off_chip=True, replicated_tensor_sharding=True)
+    without = estimate(graph, away, hints=False)
+    # Running statistics are needed by every micro-batch: they stay.
+    assert (without.memory[0].used < found.memory[0].used) is proposed
+    assert without.memory[0].fullest_tile["state"] >= 2 * 20_000
+
+
+def test_a_hint_saves_what_is_worth_reading(too_large: tuple[Graph, Estimate]) -> None:
+    for found in (too_large[1], estimate(bert(32, 128, (3,) * 4, accumulation=16), HALF)):
+        used = max(memory.used for memory in found.memory)
+        options = [hint.option for hint in found.hints]
+        assert len(set(options)) == len(options)
+        assert all(", fits" in h.text or h.bytes_saved >= 0.03 * used for h in found.hints)
+
+
+@pytest.mark.parametrize(("execution", "runs"), [("sharded", 2), ("phased", None)])
+def test_only_pipelines_need_more_micro_batches_to_be_split(
+    execution: str, runs: int | None
+) -> None:
+    graph = small_bert(accumulation=2)
+    given = graph, replace(HALF, execution=execution)
+    changes = [change for change in _smaller(*given) if change.option == "split"]
+    assert bool(changes) is (runs is not None)
+    for change in changes:
+        divided = change.apply(*given)
+        assert divided is not None
+        assert divided[0].schedule.accumulation == runs
+        assert "accumulation" not in change.text
 
 
 def test_the_same_bytes_are_the_same_number_everywhere(too_large: tuple[Graph, Estimate]) -> None:

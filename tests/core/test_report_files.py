@@ -55,6 +55,14 @@ def test_profiles_are_found_where_scripts_expect_them(tmp_path: Path) -> None:
     assert report.find(single) == [single]
 
 
+def test_profiles_are_found_in_folders_named_as_users_named_their_models(tmp_path: Path) -> None:
+    for name in ("teacher", "student_10", "student_2", "student", "training"):
+        report.write(small(), tmp_path / name)
+    (tmp_path / "checkpoints").mkdir()
+    found = [path.parent.name for path in report.find(tmp_path)]
+    assert found == ["training", "student", "student_2", "student_10", "teacher"]
+
+
 def test_a_place_without_a_profile_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(ProfileMissing, match="holds no profile.pop") as caught:
         report.find(tmp_path)

@@ -420,3 +420,79 @@ def test_every_forward_row_of_arithmetic_has_its_gradient():
 def test_versions_of_an_operation_share_a_row():
     assert row_of("softmax_v2") is TABLE["softmax"]
     assert row_of("no_such_operation") is None
+
+
+# --- recurrent layers -------------------------------------------------------------------------
+
+STEPS, INS, WIDTH, GATES = 12, 16, 32, {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
+
+
+def recurrent(mode, batch=4, layers=1, directions=1, training=False, steps=STEPS):
+    count, gates = layers * directions, GATES[mode] * WIDTH
+    weights, biases, ins = [], [], INS
+    for layer in range(layers):
+        for side in range(directions):
+            name = f"{layer}.{side}"
+            weights += [tensor(f"w{name}", gates, ins), tensor(f"u{name}", gates, WIDTH)]
+            biases += [tensor(f"b{name}", gates), tensor(f"c{name}", gates)]
+        ins = WIDTH * directions
+    states = [tensor(f"h{n}", count, batch, WIDTH) for n in range(2 if mode == "LSTM" else 1)]
+    x, out = tensor("x", steps, batch, INS), tensor("out", steps, batch, WIDTH * directions)
+    given = {"Input": x, "PreState": states, "WeightList": weights + biases}
+    options = {
+        "mode": mode, "hidden_size": WIDTH, "num_layers": layers, "is_bidirec": directions == 2,
+    }  # fmt: skip
+    reserve = {"name": "reserve", "shape": [], "dtype": "uint8"}
+    made = {"Out": out, "State": [tensor(f"s{n}", *s["shape"]) for n, s in enumerate(states)],
+            "Reserve": reserve}  # fmt: skip
+    operations = [operation("rnn", given, made, **options)]
+    if training:
+        wanted = {
+            "Input@GRAD": tensor("dx", steps, batch, INS),
+            "WeightList@GRAD": [tensor(f"d{w['name']}", *w["shape"]) for w in weights + biases],
+            "PreState@GRAD": [tensor(f"d{s['name']}", *s["shape"]) for s in states],
+        }
+        back = {**given, "Out": out, "Reserve": reserve, "Out@GRAD": tensor("g", *out["shape"])}
+        operations.append(operation("rnn_grad", back, wanted, "backward", **options))
+    names = [item["name"] for item in [*weights, *biases, *states]]
+    fetches = ["out", *(f"d{name}" for name in names)]
+    return program(
+        *operations, feeds=("x", "g"), weights=names, micro_batch_size=batch,
+        fetches=fetches if training else fetches[:1],
+    )  # fmt: skip
+
+
+def multiplications(graph):
+    total = 0
+    for op in graph.ops:
+        if op.kind == "loop":
+            total += op.attributes["count"] * multiplications(op.bodies[0])
+        elif op.kind == "matmul":
+            (groups, rows, inner), right = (graph.tensors[name].shape for name in op.inputs[:2])
+            total += groups * rows * inner * right[2]
+    return total
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", GATES)
+def test_a_recurrent_layer_is_a_loop_over_its_steps(mode, directions):
+    data = recurrent(mode, layers=2, directions=directions, training=True)
+    graph = graph_of(data)
+    loops = [(op.attributes["count"], op.phase) for op in graph.ops if op.kind == "loop"]
+    sides = 2 * directions
+    assert loops == [(STEPS, Phase.FORWARD)] * sides + [(STEPS, Phase.BACKWARD)] * sides
+    found = estimate(graph, settings_of(data))
+    assert not found.unknown
+    gates = GATES[mode] * WIDTH
+    forward = sum(
+        directions * STEPS * 4 * gates * (ins + WIDTH) for ins in (INS, WIDTH * directions)
+    )
+    assert multiplications(graph_of(recurrent(mode, 4, 2, directions))) == forward
+    assert multiplications(graph) == 3 * forward
+    longer = recurrent(mode, layers=2, directions=directions, training=True, steps=4 * STEPS)
+    ratio = estimate(graph_of(longer), settings_of(longer)).cycles.total / found.cycles.total
+    assert 3 < ratio < 4.2
+    shapes = {name: graph.tensors[name].shape for name in graph.outputs}
+    assert list(shapes.values())[1:] == [
+        graph.tensors[item["name"]].shape for item in data["weights"]
+    ]

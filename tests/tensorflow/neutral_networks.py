@@ -1,7 +1,7 @@
 """The same two networks in PyTorch, Keras and Paddle: prints the figures of an estimate as JSON.
 
 Frameworks clash in one process, so tests start this once for each:
-`python neutral_networks.py torch|keras|paddle cnn|block infer|train`.
+`python neutral_networks.py torch|keras|paddle cnn|block-infer|train[-batch[-other batch]] …`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 
-def of_torch(network: str, training: bool) -> Any:
+def of_torch(network: str, training: bool, batch: int) -> Any:
     import torch
     from torch import nn
     from torch.nn import functional
@@ -42,18 +42,19 @@ def of_torch(network: str, training: bool) -> Any:
 
         def forward(self, x, y=None):
             q, k, v = (
-                layer(x).view(4, 64, 4, 32).transpose(1, 2) for layer in (self.q, self.k, self.v)
+                layer(x).view(batch, 64, 4, 32).transpose(1, 2)
+                for layer in (self.q, self.k, self.v)
             )
             scores = torch.softmax(q @ k.transpose(-1, -2) * 0.25, -1)
-            x = self.one(x + self.o((scores @ v).transpose(1, 2).reshape(4, 64, 128)))
+            x = self.one(x + self.o((scores @ v).transpose(1, 2).reshape(batch, 64, 128)))
             x = self.two(x + self.down(functional.gelu(self.up(x))))
             return x if y is None else poptorch.identity_loss(((x - y) ** 2).mean(), "none")
 
     if network == "cnn":
         model: Any = Cnn()
-        inputs = (torch.randn(4, 3, 32, 32), torch.zeros(4, dtype=torch.int64))
+        inputs = (torch.randn(batch, 3, 32, 32), torch.zeros(batch, dtype=torch.int64))
     else:
-        model, inputs = Block(), (torch.randn(4, 64, 128), torch.randn(4, 64, 128))
+        model, inputs = Block(), (torch.randn(batch, 64, 128), torch.randn(batch, 64, 128))
     model.train(training)
     optimizer = None
     if training:
@@ -63,7 +64,7 @@ def of_torch(network: str, training: bool) -> Any:
     )
 
 
-def of_keras(network: str, training: bool) -> Any:
+def of_keras(network: str, training: bool, batch: int) -> Any:
     from tensorflow.python import ipu  # isort: skip
     import numpy as np
     import tensorflow as tf
@@ -77,36 +78,36 @@ def of_keras(network: str, training: bool) -> Any:
     config.configure_ipu_system()
     with ipu.ipu_strategy.IPUStrategy().scope():
         if network == "cnn":
-            image = keras.Input((32, 32, 3), batch_size=4)
+            image = keras.Input((32, 32, 3), batch_size=batch)
             x = layers.Conv2D(32, 3, strides=2, padding="same")(image)
             x = layers.MaxPool2D(2)(layers.ReLU()(layers.BatchNormalization()(x)))
             x = layers.Conv2D(64, 3, padding="same", activation="relu")(x)
             model = keras.Model(image, layers.Dense(10)(layers.GlobalAveragePooling2D()(x)))
-            data, target = np.ones((4, 32, 32, 3), np.float32), np.zeros(4, np.int32)
+            data, target = np.ones((batch, 32, 32, 3), np.float32), np.zeros(batch, np.int32)
             loss: Any = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         else:
-            rows = keras.Input((64, 128), batch_size=4)
+            rows = keras.Input((64, 128), batch_size=batch)
 
             def heads(value):
-                return tf.transpose(tf.reshape(value, (4, 64, 4, 32)), (0, 2, 1, 3))
+                return tf.transpose(tf.reshape(value, (batch, 64, 4, 32)), (0, 2, 1, 3))
 
             q, k, v = (heads(layers.Dense(128)(rows)) for _ in range(3))
             scores = tf.nn.softmax(tf.matmul(q, k, transpose_b=True) * 0.25)
-            mixed = tf.reshape(tf.transpose(tf.matmul(scores, v), (0, 2, 1, 3)), (4, 64, 128))
+            mixed = tf.reshape(tf.transpose(tf.matmul(scores, v), (0, 2, 1, 3)), (batch, 64, 128))
             x = layers.LayerNormalization()(rows + layers.Dense(128)(mixed))
             inner = layers.Dense(512, activation="gelu")(x)
             model = keras.Model(rows, layers.LayerNormalization()(x + layers.Dense(128)(inner)))
-            data = target = np.ones((4, 64, 128), np.float32)
+            data = target = np.ones((batch, 64, 128), np.float32)
             loss = "mse"
         model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss, steps_per_execution=1)
         if training:
-            model.fit(data, target, batch_size=4, verbose=0)
+            model.fit(data, target, batch_size=batch, verbose=0)
         else:
-            model.predict(data, batch_size=4, verbose=0)
+            model.predict(data, batch_size=batch, verbose=0)
         return neutral_programs.of_model(model, "train" if training else "predict")
 
 
-def of_paddle(network: str, training: bool) -> Any:
+def of_paddle(network: str, training: bool, batch: int) -> Any:
     import paddle
     from paddle.nn import functional
 
@@ -117,20 +118,20 @@ def of_paddle(network: str, training: bool) -> Any:
     main, start = paddle.static.Program(), paddle.static.Program()
     with paddle.static.program_guard(main, start):
         if network == "cnn":
-            x = paddle.static.data("x", [4, 3, 32, 32], "float32")
+            x = paddle.static.data("x", [batch, 3, 32, 32], "float32")
             out = functional.relu(paddle.nn.BatchNorm2D(32)(paddle.nn.Conv2D(3, 32, 3, 2, 1)(x)))
             out = paddle.nn.Conv2D(32, 64, 3, 1, 1)(functional.max_pool2d(out, 2))
             out = linear(64, 10)(paddle.mean(functional.relu(out), [2, 3]))
         else:
-            x = paddle.static.data("x", [4, 64, 128], "float32")
+            x = paddle.static.data("x", [batch, 64, 128], "float32")
 
             def heads(value):
-                return paddle.transpose(paddle.reshape(value, [4, 64, 4, 32]), [0, 2, 1, 3])
+                return paddle.transpose(paddle.reshape(value, [batch, 64, 4, 32]), [0, 2, 1, 3])
 
             q, k, v = (heads(linear(128, 128)(x)) for _ in range(3))
             scores = functional.softmax(paddle.matmul(q, k, transpose_y=True) * 0.25)
             mixed = paddle.transpose(paddle.matmul(scores, v), [0, 2, 1, 3])
-            out = linear(128, 128)(paddle.reshape(mixed, [4, 64, 128]))
+            out = linear(128, 128)(paddle.reshape(mixed, [batch, 64, 128]))
             out = paddle.nn.LayerNorm(128)(x + out)
             inner = functional.gelu(linear(128, 512)(out))
             out = paddle.nn.LayerNorm(128)(out + linear(512, 128)(inner))
@@ -138,17 +139,17 @@ def of_paddle(network: str, training: bool) -> Any:
         if training:
             feeds.append("y")
             if network == "cnn":
-                y = paddle.static.data("y", [4, 1], "int64")
+                y = paddle.static.data("y", [batch, 1], "int64")
                 out = functional.cross_entropy(out, y)
             else:
-                y = paddle.static.data("y", [4, 64, 128], "float32")
+                y = paddle.static.data("y", [batch, 64, 128], "float32")
                 out = paddle.mean(paddle.square(out - y))
             paddle.optimizer.Momentum(0.1, 0.9).minimize(out)
     if not training:
         main = main.clone(for_test=True)
     paddle.static.Executor(paddle.CPUPlace()).run(start)
     strategy = paddle.static.IpuStrategy()
-    strategy.set_graph_config(num_ipus=1, is_training=training, micro_batch_size=4)
+    strategy.set_graph_config(num_ipus=1, is_training=training, micro_batch_size=batch)
     # Paddle keeps optimiser states in streaming memory unless told otherwise.
     on_chip = {"on_chip": 1, "use_replicated_tensor_sharding": 0}
     strategy.set_options({"location_optimizer": on_chip})
@@ -156,11 +157,16 @@ def of_paddle(network: str, training: bool) -> Any:
     return of_compiled(program.compile(feeds, [out.name]))
 
 
-def figures(framework: str, network: str, mode: str) -> dict:
+def figures(framework: str, network: str, mode: str, batch: str = "4", other: str = "") -> dict:
+    """`other`: the batch that the graph is given after it was captured at `batch`."""
     from softipu.machine import estimate
+    from softipu.machine.rescale import with_micro_batch
 
     of = {"torch": of_torch, "keras": of_keras, "paddle": of_paddle}[framework]
-    graph, settings = of(network, mode == "train")
+    graph, settings = of(network, mode == "train", int(batch))
+    if other:
+        graph = with_micro_batch(graph, int(other))
+        assert graph is not None, f"samples of {framework} {network} {mode} are lost"
     # Of one chip: an IPU model of TensorFlow is a Mk2 unless told otherwise.
     found = estimate(graph, replace(settings, chip="bow"))
     return {
@@ -174,5 +180,4 @@ def figures(framework: str, network: str, mode: str) -> dict:
 
 if __name__ == "__main__":
     for asked in sys.argv[2:]:
-        network, mode = asked.split("-")
-        print("FIGURES " + json.dumps({asked: figures(sys.argv[1], network, mode)}))
+        print("FIGURES " + json.dumps({asked: figures(sys.argv[1], *asked.split("-"))}))

@@ -29,7 +29,11 @@ def all_figures(framework: str) -> dict[str, dict]:
         "GLOG_minloglevel": "2", "SOFTIPU_SYSTEM": "bow-pod16",
     }  # fmt: skip
     environment.pop("CUSTOM_DEVICE_ROOT", None)
-    asked = [f"{network}-{mode}" for network in NETWORKS for mode in TOLERANCE]
+    batches = ("", "-4-6", "-6")
+    asked = [
+        f"{network}-{mode}{batch}"
+        for network in NETWORKS for mode in TOLERANCE for batch in batches
+    ]  # fmt: skip
     child = subprocess.run(
         [sys.executable, "-W", "ignore", str(SCRIPT), framework, *asked],
         env=environment, capture_output=True, text=True, check=False, timeout=600,
@@ -52,3 +56,11 @@ def test_a_network_costs_the_same_from_each_framework(framework, network, mode):
     assert found["convolutions"] == expected["convolutions"]
     for name in ("cycles", "throughput", "fullest_tile", "all_tiles"):
         assert found[name] == pytest.approx(expected[name], rel=TOLERANCE[mode]), name
+
+
+@pytest.mark.parametrize("mode", TOLERANCE)
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_another_micro_batch_of_a_network_is_what_capturing_it_gives(framework, network, mode):
+    known = all_figures(framework)
+    assert known[f"{network}-{mode}-4-6"] == known[f"{network}-{mode}-6"]

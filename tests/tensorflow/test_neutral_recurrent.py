@@ -13,13 +13,15 @@ from softipu.errors import EstimateSourceUnknown
 from softipu.frontends.tensorflow import neutral_programs
 from softipu.frontends.tensorflow.neutral_hlo import shape_of
 from softipu.graph import Phase
+from softipu.machine import estimate
+from softipu.machine.rescale import with_micro_batch
 
 LENGTH, BATCH = 12, 4
 WORDS, CLASSES = np.zeros((2 * BATCH, LENGTH), np.int32), np.zeros(2 * BATCH, np.int32)
 
 
-def recurrent(layer, optimizer="sgd"):
-    words = keras.Input((LENGTH,), batch_size=BATCH, dtype="int32")
+def recurrent(layer, optimizer="sgd", batch=BATCH):
+    words = keras.Input((LENGTH,), batch_size=batch, dtype="int32")
     x = layer(keras.layers.Embedding(50, 16)(words))
     model = keras.Model(words, keras.layers.Dense(3)(x))
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -43,6 +45,21 @@ def test_a_recurrent_layer_turns_once_for_each_word_both_ways(ipus, layer):
     found = softipu.estimate(model, None, training=True)
     assert not found.unknown
     assert found.throughput < softipu.estimate(model, None).throughput
+
+
+@pytest.mark.parametrize("layer", [keras.layers.LSTM, keras.layers.GRU])
+def test_samples_are_followed_into_the_steps_of_a_loop(ipus, layer):
+    def of(batch):
+        with ipus().scope():
+            model = recurrent(layer(16), batch=batch)
+            model.fit(WORDS[:batch], CLASSES[:batch], batch_size=batch, verbose=0)
+        return neutral_programs.of_model(model)
+
+    other, (anew, settings) = with_micro_batch(of(BATCH)[0], 7), of(7)
+    assert other is not None
+    found, expected = estimate(other, settings), estimate(anew, settings)
+    assert found.cycles == expected.cycles
+    assert found.memory == expected.memory
 
 
 def test_rows_of_a_table_that_adam_adds_up_first_are_bounded(ipus):

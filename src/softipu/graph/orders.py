@@ -66,12 +66,19 @@ class Looks:
         """The tensor whose memory this one shows: itself where it is no look."""
         return self._roots.get(name, name)
 
-    def view(self, emit: Emit, name: str, shape: Sequence[int], kind: str = "view") -> str:
-        """The tensor in another shape, or itself where it has that shape already."""
+    def view(
+        self, emit: Emit, name: str, shape: Sequence[int], kind: str = "view", **attributes: Any
+    ) -> str:
+        """The tensor in another shape, or itself where it has that shape already.
+
+        `order`: its dimensions are taken in it first, as this look has them; `axis`: the one that
+        a part lacks."""
         shape, own = tuple(shape), self._tensors[name].shape
+        if attributes.get("order") == tuple(range(len(own))):
+            del attributes["order"]
         if own == shape:
             return name
-        made = self._look(emit, name, shape, kind)
+        made = self._look(emit, name, shape, kind, **attributes)
         if name in self.turned and own[-2:] == shape[-2:]:
             self.turned.add(made)
         return made
@@ -84,7 +91,7 @@ class Looks:
         if _in_memory_order(self._tensors[name].shape, axes):
             made = self.view(emit, name, shape)
         else:
-            made = self._look(emit, name, tuple(shape), "view")
+            made = self._look(emit, name, tuple(shape), "view", order=tuple(axes))
             if (name in self.turned) != (axes[-1] != len(axes) - 1):
                 self.turned.add(made)
         self.orders[made] = (root, order)
@@ -112,7 +119,9 @@ class Looks:
         return made
 
     def _the_other_way(self, emit: Emit, name: str, shape: tuple[int, ...]) -> str:
-        made = self._look(emit, name, shape, "view")
+        rank = len(shape)
+        order = (*range(rank - 2), rank - 1, rank - 2)
+        made = self._look(emit, name, shape, "view", order=order)
         self.turned.add(made)
         return made
 
@@ -127,8 +136,10 @@ class Looks:
         root, seen = self.orders.get(name, (name, tuple(range(len(axes)))))
         return root, tuple(seen[axis] for axis in axes)
 
-    def _look(self, emit: Emit, name: str, shape: tuple[int, ...], kind: str) -> str:
-        (made,) = emit(kind, [name], [(shape, self._tensors[name].dtype)])
+    def _look(
+        self, emit: Emit, name: str, shape: tuple[int, ...], kind: str, **attributes: Any
+    ) -> str:
+        (made,) = emit(kind, [name], [(shape, self._tensors[name].dtype)], **attributes)
         self._roots[made] = self.root(name)
         return made
 

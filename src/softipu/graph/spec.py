@@ -102,6 +102,14 @@ def _permutation(op: Op, inputs: list[Tensor], outputs: list[Tensor]) -> str | N
     return None
 
 
+def _look(op: Op, inputs: list[Tensor], outputs: list[Tensor]) -> str | None:
+    """`order`: dimensions are taken in it before they get the shape of the result."""
+    order = op.attributes.get("order")
+    if order is not None and sorted(order) != list(range(len(inputs[0].shape))):
+        return f"{order} is no order of {len(inputs[0].shape)} dimensions"
+    return _same_elements(op, inputs, outputs)
+
+
 def _concatenation(op: Op, inputs: list[Tensor], outputs: list[Tensor]) -> str | None:
     if sum(tensor.elements for tensor in inputs) != outputs[0].elements:
         return "the parts have not as many elements as the whole"
@@ -127,6 +135,8 @@ _PLAN: dict[str, tuple[type, ...]] = {
     "available_memory_proportion": (float,), "partials": _STR, "serialisation": _INT,
     "serialised": _STR, "transposed": _BOOL,
 }  # fmt: skip
+#: The dimension that a part of one entry lacks.
+_AXIS: dict[str, tuple[type, ...]] = {"axis": _INT}
 _ANY = (0, None)
 
 
@@ -179,10 +189,13 @@ _ALL: tuple[Kind, ...] = (
           (2, 2), (1, 2)),
     _kind("transpose", "other order of dimensions, in memory", (1, 1), (1, 1), {"order": _TUPLE},
           {}, _permutation),
-    _kind("copy", "the same elements elsewhere: a slice, a repetition, padding", (1, None), (1, 1)),
+    _kind("copy", "the same elements elsewhere: a slice, a repetition, padding", (1, None), (1, 1),
+          {}, _AXIS),
     _kind("concat", "parts side by side", (1, None), (1, 1), {"axis": _INT}, {}, _concatenation),
-    _kind("view", "other shape, same memory", (1, 1), (1, 1), {}, {}, _same_elements, free=True),
-    _kind("slice_view", "a part of a tensor, same memory", (1, 1), (1, 1), {}, {}, None, free=True),
+    _kind("view", "other shape, same memory", (1, 1), (1, 1), {}, {"order": _TUPLE}, _look,
+          free=True),
+    _kind("slice_view", "a part of a tensor, same memory", (1, 1), (1, 1), {}, _AXIS, None,
+          free=True),
     _kind("expand_view", "repeated dimensions, same memory", (1, 1), (1, 1), {}, {}, None,
           free=True),
     _kind("fill", "a constant or a range", (0, 0), (1, 1)),

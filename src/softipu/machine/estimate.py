@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from softipu.errors import GraphEmpty, ModelTooLarge, SettingsContradict
+from softipu.errors import ModelTooLarge
 from softipu.graph import KINDS, Graph, Phase, Role, check
 
 from . import chip
+from .limits import refuse
 from .liveness import Memory, memory
-from .program import Priced, Program, build, forward_stages
+from .program import Priced, Program, build
 from .result import Estimate, Step
 from .settings import Settings
 from .timing import timing
@@ -22,7 +23,7 @@ def estimate(graph: Graph, settings: Settings, *, hints: bool | None = None) -> 
     does so only for a program that does not fit.
     """
     check(graph)
-    _refuse(graph, settings)
+    refuse(graph, settings)
     schedule = graph.schedule
     machine = chip.machine(settings, schedule.ipus * schedule.replicas)
     _refuse_too_large(graph, settings, machine)
@@ -41,29 +42,6 @@ def estimate(graph: Graph, settings: Settings, *, hints: bool | None = None) -> 
 
         found = replace(found, hints=find_hints(graph, settings, found), hints_tried=True)
     return found
-
-
-def _refuse(graph: Graph, settings: Settings) -> None:
-    """What no machine could run."""
-    if all(KINDS[op.kind].free for op in graph.ops):
-        raise GraphEmpty(f"the graph {graph.name!r} computes nothing")
-    schedule = graph.schedule
-    for name in ("micro_batch", "accumulation", "device_iterations", "replicas"):
-        if getattr(schedule, name) < 1:
-            raise SettingsContradict(f"{name} is {getattr(schedule, name)}")
-    stages = forward_stages(graph)
-    interleaved = settings.pipeline_schedule == "interleaved"
-    if settings.execution == "pipelined" and interleaved and stages == 1:
-        raise SettingsContradict(
-            "an interleaved pipeline needs stages that take turns, the graph has one",
-            remedy="Split the model into stages, or leave the pipeline schedule as it is.",
-        )
-    for ipu in range(schedule.ipus):
-        proportion = settings.proportion(ipu)
-        if not 0 < proportion <= 1:
-            raise SettingsContradict(f"available_memory_proportion is {proportion}, not in (0, 1]")
-    if settings.prefetch_depth < 0:
-        raise SettingsContradict(f"prefetch_depth is {settings.prefetch_depth}")
 
 
 def _refuse_too_large(graph: Graph, settings: Settings, machine: chip.Machine) -> None:

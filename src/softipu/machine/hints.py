@@ -17,9 +17,12 @@ from .rescale import with_micro_batch
 from .result import Estimate, Hint, kib
 from .settings import Settings
 from .split import split
+from .uses import optimiser_states
 
-#: A hint must gain this much time to be worth somebody's reading.
+#: A hint must gain this much time, or save this share of what is held, to be worth somebody's
+#: reading; one that makes the program fit always is.
 _WORTH = 1.03
+_WORTH_BYTES = 0.03
 _MOST = 5
 #: Combinations of each size that are tried, those that promise most first; and how many that fit
 #: are enough.
@@ -63,7 +66,15 @@ def hints(graph: Graph, settings: Settings, found: Estimate) -> tuple[Hint, ...]
     if not any(one.result.fits for one in tried):
         tried += _together(tried, graph, settings, found)
     tried.sort(key=lambda one: _rank(one, found))
-    return tuple(_hint(one, found) for one in tried[:_MOST])
+    return tuple(_hint(one, found) for one in _not_outdone(tried)[:_MOST])
+
+
+def _not_outdone(ranked: list[_Tried]) -> list[_Tried]:
+    """Without less or more of a change that is better in another measure already."""
+    kept: dict[tuple[str, ...], _Tried] = {}
+    for one in ranked:
+        kept.setdefault(tuple(change.option for change in one.changes), one)
+    return list(kept.values())
 
 
 def _rank(one: _Tried, found: Estimate) -> tuple[float, ...]:
@@ -102,7 +113,7 @@ def _alone(graph: Graph, settings: Settings, found: Estimate) -> list[_Tried]:
         for one in _try_each([(change,)], graph, settings):
             if one.result.fits:
                 enough.add(change.option)
-            if one.used < _worst(found):
+            if one.result.fits or one.used <= (1 - _WORTH_BYTES) * _worst(found):
                 kept.append(one)
     return kept
 
@@ -122,6 +133,10 @@ def _together(
         ]
         groups.sort(key=lambda group: -sum(saved[change] for change in group))
         for one in _try_each(groups[:_TRIES], graph, settings):
+            # Each must add to what the others save: recomputation may leave nothing to divide.
+            less = max(saved[change] for change in one.changes)
+            if not one.result.fits and before - one.used < less + _WORTH_BYTES * before:
+                continue
             kept.append(one)
             if sum(other.result.fits for other in kept) >= _ENOUGH:
                 break
@@ -173,18 +188,21 @@ def _smaller(graph: Graph, settings: Settings) -> Iterator[_Change]:
         stages = frozenset(range(max(op.stage for op in graph.ops) + 1))
         if schedule.recomputed_stages != stages:
             yield _Change("recompute", "recompute activations in the backward pass", _recomputed)
-        if not settings.optimiser_state_off_chip:
+        has_states = bool(optimiser_states(graph))
+        if has_states and not settings.optimiser_state_off_chip:
             yield _setting(
                 "optimiser_state", "keep the optimiser state in streaming memory",
                 optimiser_state_off_chip=True,
             )  # fmt: skip
-        if schedule.replicas > 1 and not settings.replicated_tensor_sharding:
+        if has_states and schedule.replicas > 1 and not settings.replicated_tensor_sharding:
             yield _setting(
                 "replicated_tensor_sharding", "shard the optimiser state over replicas",
                 replicated_tensor_sharding=True,
             )  # fmt: skip
+    if settings.execution == "phased":
+        return  # phases run one after the other on the same IPU
     for parts in (2, 4, 8, 16):
-        divided = split(graph, parts)
+        divided = _divided(graph, settings, parts)
         if divided is None:
             break
         yield _Change("split", _split_text(graph, divided), _split(parts))
@@ -219,9 +237,13 @@ def _micro_batch(samples: int) -> Callable[[Graph, Settings], _Given | None]:
     return apply
 
 
+def _divided(graph: Graph, settings: Settings, parts: int) -> Graph | None:
+    return split(graph, parts, pipelined=settings.execution == "pipelined")
+
+
 def _split(parts: int) -> Callable[[Graph, Settings], _Given | None]:
     def apply(graph: Graph, settings: Settings) -> _Given | None:
-        divided = split(graph, parts)
+        divided = _divided(graph, settings, parts)
         return None if divided is None else (divided, settings)
 
     return apply

@@ -12,7 +12,7 @@ from .code_size import BASE_CODE, code_size
 from .order import order
 from .program import Program
 from .result import IpuMemory
-from .uses import Uses, saved, segments, stashed, uses_on, wait_for_the_cycle
+from .uses import Uses, optimiser_states, saved, segments, stashed, uses_on, wait_for_the_cycle
 
 #: Kinds that can write where they read, when nothing else reads it later.
 _IN_PLACE = frozenset(("elementwise", "cast", "softmax", "scan"))
@@ -57,6 +57,7 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
     starts = _segment_starts(uses, parts)
     keep = set(saved(graph, program.roots))
     away = program.away[ipu]
+    states = optimiser_states(graph)
     gradients = set(program.gradients[ipu]) if schedule.accumulation > 1 else set()
     absorbed = _absorbed(program, gradients)
     phased_weights: dict[int, float] = {}
@@ -70,6 +71,8 @@ def _ipu(program: Program, ipu: int, live: list[int]) -> IpuMemory:
                 _while_used(events, use, float(tensor.bytes), graph.ops)
         elif tensor.role in (Role.WEIGHT, Role.CONSTANT):
             always["weights"] += tensor.bytes
+        elif tensor.role is Role.STATE and name not in states:
+            always["state"] += tensor.bytes
         elif tensor.role is Role.STATE:
             if not settings.optimiser_state_off_chip:
                 shared = schedule.replicas if settings.replicated_tensor_sharding else 1

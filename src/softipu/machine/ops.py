@@ -141,7 +141,9 @@ class Pricer:
         if KINDS[op.kind].free or op.kind in TRANSFERS:
             return FREE, None
         strangers = self._place(op, inputs, outputs)
-        attributes = tuple(sorted((name, repr(value)) for name, value in op.attributes.items()))
+        # Where a copy puts what it moves makes no other program of it.
+        own = op.attributes if op.kind != "copy" else {}
+        attributes = tuple(sorted((name, repr(value)) for name, value in own.items()))
         key = (
             op.kind, tuple((t.shape, t.dtype) for t in inputs),
             tuple((t.shape, t.dtype) for t in outputs), attributes, strangers, share,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from softipu.graph import KINDS, Graph, Op, Phase, Role
+from softipu.graph import KINDS, Graph, Op, Phase
 
 from . import links, off_chip
 from .chip import Machine
@@ -14,7 +14,7 @@ from .ops import TRANSFERS, Pricer
 from .reduced import to_reduce
 from .result import Cycles, Step
 from .settings import Settings
-from .uses import saved
+from .uses import optimiser_states, saved
 from .vector import apply
 
 
@@ -344,10 +344,11 @@ def _update(
 def state_bytes(graph: Graph, where: tuple[int, ...]) -> list[int]:
     """Bytes of optimiser state on each IPU, where the first op that reads it runs."""
     found = [0] * graph.schedule.ipus
+    states = optimiser_states(graph)
     done: set[str] = set()
     for op, ipu in zip(graph.ops, where, strict=True):
         for name in op.inputs:
-            if name not in done and graph.tensors[name].role is Role.STATE:
+            if name in states and name not in done:
                 done.add(name)
                 found[ipu] += graph.tensors[name].bytes
     return found

@@ -14,11 +14,11 @@ _MOST_IPUS = 16
 _LEAST_OPS = 2
 
 
-def split(graph: Graph, parts: int) -> Graph | None:
+def split(graph: Graph, parts: int, *, pipelined: bool = True) -> Graph | None:
     """Each stage as `parts` stages on IPUs of their own; None where that makes no sense.
 
     A pipeline also needs as many micro-batches as fill it: accumulation (for inference, iterations)
-    grows to the least that real pipelines accept.
+    grows to the least that real pipelines accept. Stages that wait for each other need none.
     """
     schedule = graph.schedule
     forward = sum(op.phase is Phase.FORWARD for op in graph.ops)
@@ -31,6 +31,7 @@ def split(graph: Graph, parts: int) -> Graph | None:
     new = tuple(parts * schedule.ipu_of(stage) + part for stage in old for part in range(parts))
     recomputed = frozenset(parts * s + p for s in schedule.recomputed_stages for p in range(parts))
     runs = 2 * count * parts - 1 if graph.training else count * parts
+    runs = runs if pipelined else 1
     loop = {"accumulation" if graph.training else "device_iterations": runs}
     name, least = next(iter(loop.items()))
     loop[name] = max(least, getattr(schedule, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from softipu.graph import Graph, Phase
+from softipu.graph import Graph, Phase, Role
 
 from .settings import Settings
 
@@ -34,6 +34,15 @@ def uses_on(
             uses = found.setdefault(roots[name], Uses(stage=op.stage))
             (uses.forward if op.phase is Phase.FORWARD else uses.later).append(index)
     return found
+
+
+def optimiser_states(graph: Graph) -> frozenset[str]:
+    """States that only updates read: not running statistics, nor single numbers such as a rate."""
+    states = {t.name for t in graph.of_role(Role.STATE) if t.elements > 1}
+    reading: dict[Phase, set[str]] = {phase: set() for phase in Phase}
+    for op in graph.ops:
+        reading[op.phase].update(states.intersection(op.inputs))
+    return frozenset(reading[Phase.UPDATE] - reading[Phase.FORWARD] - reading[Phase.BACKWARD])
 
 
 def wait_for_the_cycle(

@@ -15,7 +15,8 @@ from .words import comparison_lines, summary_lines
 
 EPILOG = """\
 DIR is the directory that a run with profiling wrote to (autoReport.directory, or `softipu run
---profile DIR`), one of the directories in it (training, inference …), or a profile.pop.
+--profile DIR`), one of the directories in it (training, inference, a modelName …), or a
+profile.pop.
 All figures are modelled, not measured."""
 
 

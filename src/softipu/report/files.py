@@ -100,13 +100,18 @@ def find(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _of_programs(place: Path) -> list[Path]:
-    """Folders of programs, numbered where there are several of a kind, in their order."""
-    found = []
+    """Folders of programs, numbered where there are several of a kind, in their order; then those
+    that are called as users named their models."""
+    found: list[tuple[int, str, int, Path]] = []
     for folder in place.iterdir():
-        kind, _, number = folder.name.partition("_")
-        if kind in PROGRAMS and (not number or number.isdecimal()) and folder.is_dir():
-            found.append((PROGRAMS.index(kind), int(number or 1), folder))
-    return [folder for _, _, folder in sorted(found)]
+        if not folder.is_dir():
+            continue
+        kind, _, number = folder.name.rpartition("_")
+        if not kind or not number.isdecimal():
+            kind, number = folder.name, "1"
+        known = PROGRAMS.index(kind) if kind in PROGRAMS else len(PROGRAMS)
+        found.append((known, kind, int(number), folder))
+    return [folder for *_, folder in sorted(found)]
 
 
 def _in(folder: Path) -> Path | None:

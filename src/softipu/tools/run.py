@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from .. import arch, settings
-from ..devices.home import explained
-from ..errors import ScriptMissing
+from ..errors import ReportUnwritable, ScriptMissing
 from . import cli
 
 #: A system named on the command line is meant: what would win over it is taken away.
@@ -95,10 +95,19 @@ def prepare_environment(
     settings.get("SOFTIPU_BACKEND", environment)
     if profile is not None:
         folder = Path(os.path.abspath(profile))
-        with explained(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        _prove_writable(folder)
         environment["SOFTIPU_PROFILE_DIR"] = str(folder)
     return environment
+
+
+def _prove_writable(folder: Path) -> None:
+    """Reports are written when a program was compiled: too late to learn that they can't be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(b"\0")
+    except OSError as error:
+        raise ReportUnwritable(f"--profile {folder}: {error.strerror or error}.") from error
 
 
 def _check_module(name: str) -> None:

@@ -230,10 +230,14 @@ def reduce(function: str) -> Handler:
         if t.elements(x) == math.prod(spec[0]) and function not in ("argmax", "argmin", "norm"):
             t.values[item["name"]] = t.look(x, spec[0])
             return
-        axes = tuple(range(len(t.shape(x)))) if op.type == "mean" else _axes(op, len(t.shape(x)))
+        axes = _reduced_axes(op, len(t.shape(x)))
         t.values[item["name"]] = t.emit("reduce", [x], [spec], function=function, axes=axes)[0]
 
     return handler
+
+
+def _reduced_axes(op: Operation, rank: int) -> tuple[int, ...]:
+    return tuple(range(rank)) if op.type.removesuffix("_grad") == "mean" else _axes(op, rank)
 
 
 def reduce_gradient(function: str) -> Handler:
@@ -245,6 +249,10 @@ def reduce_gradient(function: str) -> Handler:
         if t.elements(gradient) == math.prod(shape):
             t.values[item["name"]] = t.look(gradient, shape)
             return
+        gone = _reduced_axes(op, len(shape))
+        kept = tuple(1 if axis in gone else size for axis, size in enumerate(shape))
+        if t.elements(gradient) == math.prod(kept):
+            gradient = t.look(gradient, kept)
         wide = t.look(gradient, shape, "expand_view")
         if function == "mean":
             wide = t.arithmetic("div", [wide], (shape, dtype))

@@ -39,13 +39,24 @@ def part(t: Translation, op: Operation) -> None:
     """Slices and splits: one look or several."""
     name = t.first(op, "X", "Input")
     for item in op.made("Out"):
-        t.values[item["name"]] = t.look(name, spec_of(item)[0], "slice_view")
+        shape, lacking = spec_of(item)[0], _lacking(op)
+        if t.elements(name) == math.prod(shape):
+            t.values[item["name"]] = t.look(name, shape)
+        else:
+            t.values[item["name"]] = t.looks.view(t.emit, name, shape, "slice_view", **lacking)
+
+
+def _lacking(op: Operation) -> dict[str, int]:
+    """The dimension of which one entry is selected, or put back."""
+    gone = op.attribute("decrease_axis") or []
+    return {"axis": int(gone[0])} if len(gone) == 1 else {}
 
 
 def part_gradient(t: Translation, op: Operation) -> None:
     """A part put back between zeros."""
     item = op.made("X@GRAD", "Input@GRAD")[0]
-    t.values[item["name"]] = t.emit("copy", t.inputs(op, "Out@GRAD"), [spec_of(item)])[0]
+    made = t.emit("copy", t.inputs(op, "Out@GRAD"), [spec_of(item)], **_lacking(op))
+    t.values[item["name"]] = made[0]
 
 
 def expand(t: Translation, op: Operation) -> None:

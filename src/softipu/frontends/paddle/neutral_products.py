@@ -30,7 +30,7 @@ def _lies_wrong(t: Translation, name: str) -> bool:
     return name in t.looks.turned
 
 
-def _swapped(t: Translation, name: str) -> str:
+def swapped(t: Translation, name: str) -> str:
     """The last two dimensions in the other order."""
     *outer, rows, columns = t.shape(name)
     rank = len(outer)
@@ -64,9 +64,9 @@ def matmul(t: Translation, op: Operation) -> None:
     shape, dtype = spec_of(item)
     left, right = t.first(op, "X"), t.first(op, "Y", "Vec")
     if op.attribute("trans_x", op.attribute("transpose_X", False)):
-        left = _swapped(t, left)
+        left = swapped(t, left)
     if op.attribute("trans_y", op.attribute("transpose_Y", False)):
-        right = _swapped(t, right)
+        right = swapped(t, right)
     made = t.look(_multiplied(t, left, right, dtype), shape)
     if op.attribute("alpha", 1.0) not in (None, 1.0):
         made = t.arithmetic("mul", [made], (shape, dtype))
@@ -101,9 +101,9 @@ def matmul_gradient(t: Translation, op: Operation) -> None:
                 t.values[item["name"]] = t.arithmetic("mul", [gradient, other], spec_of(item))
         return
     for item in op.made("X@GRAD"):
-        left, right = gradient, y if turned_y else _swapped(t, y)
+        left, right = gradient, y if turned_y else swapped(t, y)
         if turned_x:
-            left, right = (_swapped(t, y) if turned_y else y), _swapped(t, gradient)
+            left, right = (swapped(t, y) if turned_y else y), swapped(t, gradient)
         made = _multiplied(t, left, right, t.dtype(gradient))
         t.values[item["name"]] = t.look(made, spec_of(item)[0])
     for item in op.made("Y@GRAD"):
@@ -118,9 +118,9 @@ def _right_gradient(
         inner, columns = t.shape(x)[-1], t.shape(gradient)[-1]
         rows = t.elements(x) // max(1, inner)
         x, gradient = t.look(x, (rows, inner)), t.look(gradient, (rows, columns))
-    left, right = (x if turned_x else _swapped(t, x)), gradient
+    left, right = (x if turned_x else swapped(t, x)), gradient
     if turned_y:
-        left, right = _swapped(t, gradient), (_swapped(t, x) if turned_x else x)
+        left, right = swapped(t, gradient), (swapped(t, x) if turned_x else x)
     return t.look(_multiplied(t, left, right, dtype), shape)
 
 

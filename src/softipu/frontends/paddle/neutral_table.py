@@ -9,6 +9,7 @@ from types import MappingProxyType
 from . import neutral_layers as layers
 from . import neutral_moves as moves
 from . import neutral_products as products
+from . import neutral_recurrent as recurrent
 from .neutral_context import Handler, Operation, Translation, spec_of
 
 
@@ -251,6 +252,7 @@ _OTHERS: dict[str, Handler] = {
     **dict.fromkeys(_words("cross_entropy cross_entropy2 nll_loss"), layers.negative_likelihood),
     **dict.fromkeys(_words("cross_entropy_grad cross_entropy_grad2 nll_loss_grad"),
                     layers.negative_likelihood_gradient),
+    "rnn": recurrent.rnn, "rnn_grad": recurrent.rnn_gradient,
     # looks and moves
     **dict.fromkeys(
         _words("assign share_data identity_loss identity print memcpy c_identity shadow_output"),

@@ -185,9 +185,9 @@ class Translation:
         roots = [self.looks.root(name) for name in names]
         return all(self.build.tensors[root].role is Role.INPUT for root in roots)
 
-    def look(self, name: str, shape: Sequence[int], kind: str = "view") -> str:
+    def look(self, name: str, shape: Sequence[int], kind: str = "view", **attributes: Any) -> str:
         """The tensor in another shape, or itself where it has that shape already."""
-        return self.looks.view(self.op, name, shape, kind)
+        return self.looks.view(self.op, name, shape, kind, **attributes)
 
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
         """The tensor in another shape, which may need its data in the order that it shows."""
@@ -216,7 +216,8 @@ class Translation:
         shape = self.shape(name)
         field = range(1, len(shape) - 1)
         if len(shape) > 3 and {*field} <= {*axes} and len(shape) - 1 not in axes:
-            name = self.look(name, (shape[0], shape[-1], *shape[1:-1]))
+            order = (0, len(shape) - 1, *field)
+            name = self.look(name, (shape[0], shape[-1], *shape[1:-1]), order=order)
             axes = tuple(axis + 1 if axis else 0 for axis in axes)
         return self.op("reduce", [name], [spec], function=function, axes=tuple(axes))[0]
 

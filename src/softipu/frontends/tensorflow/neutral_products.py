@@ -40,15 +40,16 @@ def _operand(
     """An operand as [groups, rows, columns], and whether it lies the other way round in memory.
 
     A weight lies as the forward pass wants it, so the backward pass reads it the other way."""
+    order = tuple(axis for part in axes for axis in part)
     root = t.build.tensors[t.looks.root(name)]
     if root.role in (Role.WEIGHT, Role.CONSTANT):
-        return t.look(name, shape), backward
-    placed = t.in_order(name, [axis for part in axes for axis in part], shape)
+        return t.look(name, shape, order=order), backward
+    placed = t.in_order(name, order, shape)
     if placed is not None:
         return t.look(placed, shape), placed in t.looks.turned
     _, first, second = axes
     swapped = bool(first) and bool(second) and first[-1] > second[-1]
-    return t.look(name, shape), (name in t.looks.turned) != swapped
+    return t.look(name, shape, order=order), (name in t.looks.turned) != swapped
 
 
 def convolution(t: Translation, i: Instruction) -> Value:
@@ -112,7 +113,8 @@ def _sizes(shape: tuple[int, ...], labels: str, first: str) -> tuple[int, ...]:
 
 def _labelled(t: Translation, name: str, labels: str, first: str) -> str:
     """A look at a tensor with batch and channels (or both channels) before the field."""
-    return t.look(name, _sizes(t.shape(name), labels, first))
+    order = tuple(labels.index(axis) for axis in (*first, *_spatial(labels)))
+    return t.look(name, _sizes(t.shape(name), labels, first), order=order)
 
 
 def _window(i: Instruction) -> dict[str, tuple[str, ...]]:
