@@ -35,6 +35,8 @@ class Capture:
     losses: list[torch.Tensor] = field(default_factory=list)
     notes: list[tuple[torch.Tensor, str, Any]] = field(default_factory=list)
     inputs: list[torch.Tensor] = field(default_factory=list)
+    #: Copies that stand where the program has views, and what it views there.
+    copies: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
     @property
     def place(self) -> Place:

@@ -16,9 +16,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._context import Capture
-from .._errors import createPoptorchError
-from .._ops_ctc_loss import ctc_loss
 from .norms import STRIDED, strided_group_norm
+from .replaced import REPLACED
 
 LOSSES = frozenset(
     {
@@ -156,30 +155,6 @@ def _as_float(value: Any) -> Any:
     return value
 
 
-def _bincount(
-    input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
-) -> torch.Tensor:
-    """Counts into a fixed number of bins: a graph's shapes can't depend on values."""
-    if minlength == 0:
-        raise createPoptorchError(
-            "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 "
-            "platform the minimum length is also the maximum length",
-            remedy="Pass minlength=N, where all values are below N.",
-        )
-    ones = torch.ones_like(input) if weights is None else weights
-    bins = torch.zeros(minlength, dtype=ones.dtype)
-    return bins.scatter_add(0, input.to(torch.int64), ones)
-
-
-def _random_(
-    tensor: torch.Tensor, low: int = 0, high: int | None = None, *, generator: Any = None
-) -> torch.Tensor:
-    """The overloads `from` and `to` of random_ have names that generated code can't spell."""
-    if high is None:
-        low, high = 0, low or 2**31 - 1
-    return tensor.copy_(torch.randint(low, high, tensor.shape, generator=generator))
-
-
 def _norm_arguments(
     features: torch.Tensor,
     mean: Any,
@@ -198,24 +173,7 @@ def _norm_arguments(
     return [features, mean, variance, weight, bias, *{**defaults, **given, **named}.values()]
 
 
-def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    if num_classes < 0:
-        raise createPoptorchError(
-            "OneHot num classes must be specified and must be constant.",
-            cause="The shape of the result would depend on the values in the tensor.",
-            remedy="Pass num_classes=N.",
-        )
-    return torch.nn.functional.one_hot(tensor, num_classes)
-
-
 RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
-#: Functions that need another form to be captured.
-REPLACED: dict[str, Callable[..., Any]] = {
-    "bincount": _bincount,
-    "ctc_loss": ctc_loss,
-    "one_hot": _one_hot,
-    "random_": _random_,
-}
 
 
 def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

@@ -23,7 +23,7 @@ from .._arg_parsers import flatten, hiding, rebuild
 from .._context import Capture, Place
 from .._errors import createPoptorchError
 from .._strategies import require_block
-from .analyse import annotate_outputs, find_writes, name_tensors
+from .analyse import annotate_outputs, find_writes, name_tensors, refuse_lost_writes
 from .explain import explained
 from .modes import ForwardRules, ModuleScopes, Stamper
 from .program import Program, Source, TensorSpec
@@ -88,6 +88,7 @@ def trace(source: Source) -> tuple[Program, Any]:
     ]
     _name_placeholders(graph, specs, bool(source.loss_scaling))
     writes = find_writes(graph, specs[0], specs[1], specs[2])
+    refuse_lost_writes(graph, state)
     outputs = found.outputs or []
     program = Program(
         training=source.training,
