@@ -6,6 +6,7 @@ recorded node learns which block, scope and module it came from.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -302,6 +303,7 @@ class ModuleScopes:
             else {}
         )
         self._handles: list[Any] = []
+        self._thread = threading.get_ident()
 
     def __enter__(self) -> ModuleScopes:
         if self._enabled:
@@ -318,9 +320,10 @@ class ModuleScopes:
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
         name = self._names.get(id(module))
-        if name is not None:
+        if name is not None and threading.get_ident() == self._thread:
             self._capture.scopes.append(name.rpartition(".")[2])
 
     def _leave(self, module: torch.nn.Module, _args: Any, _result: Any) -> None:
-        if id(module) in self._names and self._capture.scopes:
+        mine = id(module) in self._names and threading.get_ident() == self._thread
+        if mine and self._capture.scopes:
             self._capture.scopes.pop()

@@ -18,6 +18,7 @@ import torch
 from softipu import settings
 
 from .._logging import logger
+from .._threads import IfNobodyTraces
 from .chunks import chunk_sizes
 from .coalesce import CannotCoalesce
 from .compiled import CannotCompile
@@ -215,7 +216,9 @@ class Tuner:
         """The variant for the next step, when so many micro-batches remain in the call."""
         # Not in the first call: the first result must not wait for a second variant.
         if self._rival is None and self._ideas and self._calls > 1:
-            self._consider()
+            with IfNobodyTraces() as free:
+                if free:
+                    self._consider()
         # What is left of a call may be too little for the one whose turn it is.
         turns = (self._next(), self._best, self._rival, self._loop)
         return next(m.variant for m in turns if m is not None and m.variant.size <= remaining)
