@@ -18,7 +18,7 @@ from softipu.errors import PopdistMisuse, UnsupportedInput
 from ._arg_parsers import flatten, rebuild
 from ._attachment import Attachment, clock
 from ._capture import Program, Source, capture
-from ._compile_log import forward_nodes, log_program, place_of
+from ._compile_log import forward_nodes, log_program, place_of, warn_about_narrowing
 from ._engine.backend import backend_device
 from ._engine.batching import Batching, Mode, Output
 from ._engine.memory import DeviceMemory
@@ -165,6 +165,8 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
     attachment = Attachment(job.options, per_replica)
     remove_overlaps(program, job.options)
     check_program(program, job)
+    inputs = zip((spec.name for spec in program.inputs), bound.tensors(), strict=True)
+    warn_about_narrowing(program, {**dict(inputs), **job.parameters, **job.buffers})
     log_program(program, job.options)
     plan = _plan(program, job, sharded)
     seed = job.options.random_seed if job.options.exists("random_seed") else 0

@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._context import Capture
-from .norms import STRIDED, strided_group_norm
-from .replaced import REPLACED
+from .halves import as_float, mixed, tensors_in
+from .norms import NORMS, STRIDED, batch_norm, mixed_norm, strided_group_norm
+from .replaced import INDEXED, REPLACED, with_wide_indices
 
 LOSSES = frozenset(
     {
@@ -139,57 +140,12 @@ def _moved(device: torch.device, value: Any) -> Any:
     return value
 
 
-def _floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    return [tensor for tensor in _tensors(args, kwargs) if tensor.is_floating_point()]
-
-
-def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    kinds = {tensor.dtype for tensor in _floating(args, kwargs)}
-    return {torch.float16, torch.float32} <= kinds
-
-
-def _as_float(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype == torch.float16 else value
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(_as_float(item) for item in value)
-    return value
-
-
-def _norm_arguments(
-    features: torch.Tensor,
-    mean: Any,
-    variance: Any,
-    weight: Any = None,
-    bias: Any = None,
-    *rest: Any,
-    **named: Any,
-) -> list[Any]:
-    """Half features may come with float32 statistics; torch then wants float32 weights too."""
-    if isinstance(mean, torch.Tensor) and mean.dtype == torch.float32:
-        weight, bias = _as_float(weight), _as_float(bias)
-    names = ("training", "momentum", "eps")
-    defaults = dict(zip(names, (False, 0.1, 1e-5), strict=True))
-    given = dict(zip(names, rest, strict=False))
-    return [features, mean, variance, weight, bias, *{**defaults, **given, **named}.values()]
-
-
 RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
-
-
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    found = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += _tensors(tuple(value), {})
-    return found
 
 
 def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function sees only tensors that exist outside the model."""
-    tensors = _tensors(args, kwargs)
+    tensors = tensors_in(args, kwargs)
     return bool(tensors) and not any(isinstance(t, FakeTensor) for t in tensors)
 
 
@@ -267,19 +223,25 @@ class ForwardRules(TorchFunctionMode):
         if name == "batch_norm":
             # cuDNN's own operator hides that it writes the running statistics.
             with torch.backends.cudnn.flags(enabled=False):
-                return func(*_norm_arguments(*args, **kwargs))
+                if func is torch.nn.functional.batch_norm:
+                    return batch_norm(*args, **kwargs)
+                return func(*args, **kwargs)
+        if name in NORMS and mixed(args, kwargs):
+            return mixed_norm(func, args, kwargs)
+        if name in INDEXED:
+            args, kwargs = with_wide_indices(name, args, kwargs)
         if name in RECURRENT:
             # The CPU library's fused layers keep a hidden workspace, which a graph can't carry.
             with torch.backends.mkldnn.flags(enabled=False):
                 return func(*args, **kwargs)
-        if name not in ONE_TYPE or not _mixed(args, kwargs):
+        if name not in ONE_TYPE or not mixed(args, kwargs):
             try:
                 return REPLACED.get(name, func)(*args, **kwargs)
             except RuntimeError:
-                if not _mixed(args, kwargs):
+                if not mixed(args, kwargs):
                     raise
-        wide = tuple(_as_float(value) for value in args)
-        result = func(*wide, **{key: _as_float(value) for key, value in kwargs.items()})
+        wide = tuple(as_float(value) for value in args)
+        result = func(*wide, **{key: as_float(value) for key, value in kwargs.items()})
         if name.startswith(("linear", "conv")):
             # Layers answer in the type of their activations, whatever their weights are.
             return result.to(args[0].dtype)

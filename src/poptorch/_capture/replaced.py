@@ -64,7 +64,34 @@ def _view_as(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return _view(tensor, other.shape)
 
 
-#: By their names.
+#: Where functions have classes or indices for which torch insists on 64 bits, and by which name.
+INDEXED: dict[str, tuple[int, str]] = {
+    **dict.fromkeys(("cross_entropy", "nll_loss", "nll_loss_nd"), (1, "target")),
+    **dict.fromkeys(("multi_margin_loss", "multilabel_margin_loss"), (1, "target")),
+    **dict.fromkeys(("index_copy", "index_copy_", "index_fill", "index_fill_"), (2, "index")),
+    "one_hot": (0, "tensor"),
+    "take": (1, "index"),
+    "take_along_dim": (1, "indices"),
+}
+_NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def with_wide_indices(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of one of these functions, where IPUs have 32 bits or fewer."""
+    place, keyword = INDEXED[name]
+    if keyword in kwargs:
+        return args, {**kwargs, keyword: _widened(kwargs[keyword])}
+    return (*args[:place], *map(_widened, args[place : place + 1]), *args[place + 1 :]), kwargs
+
+
+def _widened(value: Any) -> Any:
+    narrow = isinstance(value, torch.Tensor) and value.dtype in _NARROW
+    return value.to(torch.int64) if narrow else value
+
+
+#: Functions, by their names, and what stands for them.
 REPLACED: dict[str, Callable[..., Any]] = {
     "bincount": _bincount,
     "ctc_loss": ctc_loss,
