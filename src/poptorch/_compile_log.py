@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.fx import Node
 
 from ._capture import Program
 from ._context import Place
-from ._logging import native
+from ._logging import RepeatedLines, native
 from ._lowering_log import Lowered, log_lines, native_name, setting_lines
 
 _QUIET = (operator.getitem, torch.ops.aten.detach.default)
@@ -25,6 +26,23 @@ def place_of(node: Node) -> Place:
 
 def forward_nodes(program: Program) -> list[Node]:
     return [node for node in program.nodes if node.meta.get("forward")]
+
+
+def warn_about_narrowing(program: Program, given: Mapping[str, torch.Tensor]) -> None:
+    """Says which of the tensors given, and which in the graph, have more bits than IPUs have."""
+    named = [(name, value) for name, value in given.items()]
+    named += [(node.name, node.meta["val"]) for node in program.nodes if "val" in node.meta]
+    for name, value in named:
+        if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+            _narrowed.warning(
+                "float64",
+                "%s: torch.float64 is not supported natively on IPU, loss of range/precision may "
+                "occur. It is float32 there.",
+                name,
+            )
+
+
+_narrowed = RepeatedLines()
 
 
 def log_program(program: Program, options: Any) -> None:

@@ -18,7 +18,7 @@ from softipu.errors import PopdistMisuse, UnsupportedInput
 from ._arg_parsers import flatten, rebuild
 from ._attachment import Attachment, clock
 from ._capture import Program, Source, capture
-from ._compile_log import forward_nodes, log_program, place_of
+from ._compile_log import forward_nodes, log_program, place_of, warn_about_narrowing
 from ._engine.backend import backend_device
 from ._engine.batching import Batching, Mode, Output
 from ._engine.memory import DeviceMemory
@@ -29,7 +29,7 @@ from ._executable import Executable
 from ._inputs import Arguments, CompiledArguments
 from ._logging import logger, native
 from ._ops_overlap import OVERLAP, check_overlap_settings, take_overlaps
-from ._replicas import shard_of_each_replica
+from ._replicas import check_grouping, check_shards, shard_of_each_replica
 from ._strategies import PipelinedExecution, check_pipeline, forward_stages, ipus_needed
 from .enums import CommGroupType, OutputMode, ReductionType
 from .optim import _rules
@@ -165,6 +165,8 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
     attachment = Attachment(job.options, per_replica)
     remove_overlaps(program, job.options)
     check_program(program, job)
+    inputs = zip((spec.name for spec in program.inputs), bound.tensors(), strict=True)
+    warn_about_narrowing(program, {**dict(inputs), **job.parameters, **job.buffers})
     log_program(program, job.options)
     plan = _plan(program, job, sharded)
     seed = job.options.random_seed if job.options.exists("random_seed") else 0
@@ -299,14 +301,17 @@ def _expose(program: Program, node_name: str) -> None:
 def shards_of(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """For variables that differ between replica groups: which slice each replica uses."""
     found = []
-    for name, (kind, shards, _mode) in (job.replica_groups or {}).items():
-        if job.parameters[name].dim() == 0:
+    replicas = share_of_options(job.options).total_replicas
+    for name, (group_type, size, mode) in (job.replica_groups or {}).items():
+        if name not in job.parameters:
             raise createPoptorchError(
-                "Scalars cannot be passed as per-replica weight tensor values",
-                remedy=f"Give {name} a first dimension with one value for each group of replicas.",
+                f"per_replica_params names {name}, which is no parameter of the model.",
+                remedy=f"Name one of {', '.join(job.parameters) or 'none: it has no parameters'}.",
             )
-        replicas = share_of_options(job.options).total_replicas
-        found.append((name, shard_of_each_replica(kind, shards, replicas)))
+        kind, shards, _ = check_grouping(name, group_type, size, mode, replicas)
+        of_replicas = shard_of_each_replica(kind, shards, replicas)
+        check_shards(name, job.parameters[name], of_replicas)
+        found.append((name, of_replicas))
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ capture `current()` is None and every op has its plain PyTorch meaning.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ class Capture:
     losses: list[torch.Tensor] = field(default_factory=list)
     notes: list[tuple[torch.Tensor, str, Any]] = field(default_factory=list)
     inputs: list[torch.Tensor] = field(default_factory=list)
+    #: Copies that stand where the program has views, and what it views there.
+    copies: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
     @property
     def place(self) -> Place:
@@ -49,22 +52,40 @@ class Capture:
         self.notes.append((tensor, key, value))
 
 
-_active: list[Capture] = []
+class _Active(threading.local):
+    """The captures under way, of this thread: others go on with plain PyTorch."""
+
+    def __init__(self) -> None:
+        self.captures: list[Capture] = []
+
+
+_active = _Active()
 
 
 def current() -> Capture | None:
-    return _active[-1] if _active else None
+    captures = _active.captures
+    return captures[-1] if captures else None
 
 
 @contextlib.contextmanager
 def capturing(capture: Capture) -> Iterator[Capture]:
-    _active.append(capture)
+    _active.captures.append(capture)
     try:
         yield capture
     finally:
-        _active.pop()
+        _active.captures.pop()
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """As if no capture were under way."""
+    before, _active.captures = _active.captures, []
+    try:
+        yield
+    finally:
+        _active.captures = before
 
 
 def isRunningOnIpu() -> bool:
     """True while a model is captured for the IPU; False in plain PyTorch execution."""
-    return bool(_active)
+    return bool(_active.captures)

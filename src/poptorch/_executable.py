@@ -26,6 +26,7 @@ from ._errors import createPoptorchError
 from ._inputs import CompiledArguments
 from ._interrupts import held_back
 from ._logging import native
+from ._threads import tracing
 
 
 @dataclass
@@ -133,11 +134,21 @@ class Executable:
                 if source is not None:
                     target.data.copy_(source)
 
+    @property
+    def prepared(self) -> bool:
+        return self._runner is not None
+
+    def prepare(self) -> None:
+        """Makes what runs the program, from the weights on the device."""
+        if self._runner is None:
+            with tracing():
+                self._runner = make_runner(self.plan, self.memory, self.capture_seconds)
+
     def run(self, inputs: list[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
         """Executes one call: the model's result, and the anchored tensors."""
         self.times.start = clock()
-        if self._runner is None:
-            self._runner = make_runner(self.plan, self.memory, self.capture_seconds)
+        self.prepare()
+        assert self._runner is not None
         if self.synthetic:
             inputs = self._synthetic_like(inputs)
         # Inference changes nothing that could be left half done.

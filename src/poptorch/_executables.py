@@ -29,6 +29,7 @@ from ._inputs import Arguments
 from ._loaded import LoadedModel, describe_model, describe_optimizer, restored_optimizer
 from ._logging import logger
 from ._program_file import PRODUCER, Compiled, check_fits, contents, restore
+from ._threads import one_at_a_time
 from ._weights import name_of, owner_of
 from .enums import ConnectionType
 from .optim import _rules
@@ -60,6 +61,7 @@ class ExecutableFiles:
             self.compile(*args, **kwargs)
             self.save(filename, export_model)
 
+    @one_at_a_time
     def save(
         self: Any, filename: str, export_model: bool = True, save_rng_state: bool = True
     ) -> None:
@@ -116,6 +118,7 @@ class ExecutableFiles:
                 raise createPoptorchError(f"Invalid file {filename}: {error}") from error
             self._adopt(compiled, meta.get("update"))
 
+    @one_at_a_time
     @outside_inference_mode
     def _adopt(self: Any, compiled: Compiled, update: str | None) -> None:
         """Runs what a file held, in the place of what was compiled before."""

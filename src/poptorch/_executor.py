@@ -7,6 +7,7 @@ decides when they travel. Compiling is `_compiler`'s work, running `_executable`
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from ._logging import logger, native
 from ._modelled import as_users_catch_it, modelled
 from ._options_validate import _validateOptions
 from ._replicas import GroupedParameter
+from ._threads import one_at_a_time, tracing
 from .enums import ConnectionType
 from .optim import _attributes, _rules
 from .options import Options
@@ -62,6 +64,8 @@ class PoplarExecutor(ExecutableFiles):
         user_model: Any = None,
     ) -> None:
         self._executable: Executable | None = None
+        self._turn = threading.RLock()
+        self._tensors: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] = {}, {}
         if training and not isinstance(model, torch.nn.Module):
             raise TypeError(
                 f"trainingModel needs a torch.nn.Module, which has weights to train (got {model!r})"
@@ -78,6 +82,7 @@ class PoplarExecutor(ExecutableFiles):
         self._shown_attributes: dict[str, torch.Tensor] = {}
         self._anchors: dict[str, torch.Tensor] = {}
         self._dirty_host_weights = False
+        self._fetching = False
         self._host_weights_version = 0
         self._seen_weights_version: int | None = 0
         self._rng_is_newer_on_device = False
@@ -129,12 +134,19 @@ class PoplarExecutor(ExecutableFiles):
             "call executor.save(FILE)."
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _turn=threading.RLock())
+
     def __getattr__(self, attr: str) -> Any:
         if attr.startswith("__") or "_user_model" not in self.__dict__:
             raise AttributeError(attr)
         value = getattr(self._user_model, attr)
         return GroupedParameter(self, attr, value) if _is_parameter(value) else value
 
+    @one_at_a_time
     def load_state_dict(self, state_dict: dict[str, torch.Tensor], strict: bool = True) -> Any:
         """Loads the state into the model and, when attached, onto the device."""
         result = self._user_model.load_state_dict(state_dict, strict)
@@ -154,28 +166,43 @@ class PoplarExecutor(ExecutableFiles):
         _weights.wrap(self._user_model, self)
 
     def _named(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """All parameters and all buffers of the module."""
         if not isinstance(self._model, torch.nn.Module):
             return {}, {}
-        return dict(self._model.named_parameters()), dict(self._model.named_buffers())
+        parameters, buffers = self._tensors
+        # While another thread captures the same module, it has other tensors.
+        self._tensors = (
+            _weights.real(dict(self._model.named_parameters()), parameters),
+            _weights.real(dict(self._model.named_buffers()), buffers),
+        )
+        return self._tensors
 
     # --- weights --------------------------------------------------------------------------------
 
     def copyWeightsToHostIfNeeded(self) -> bool:
         """Fetches the weights if training changed them since; True if it did."""
-        if not self._dirty_host_weights:
+        if not (self._dirty_host_weights or self._fetching):
             return False
-        logger.debug("Implicit copyWeightsToHost()")
-        self.copyWeightsToHost()
+        with self._turn:
+            if not self._dirty_host_weights:
+                return False  # another thread has fetched them, or this one is at it
+            logger.debug("Implicit copyWeightsToHost()")
+            self.copyWeightsToHost()
         return True
 
+    @one_at_a_time
     def copyWeightsToHost(self) -> None:
         """Writes the weights on the device into the model's parameters and buffers."""
         executable = self._compiled()
-        self._dirty_host_weights = False
-        parameters, buffers = self._named()
-        executable.download({**parameters, **buffers})
+        self._fetching, self._dirty_host_weights = True, False
+        try:
+            parameters, buffers = self._named()
+            executable.download({**parameters, **buffers})
+        finally:
+            self._fetching = False
         self._host_weights_version += 1
 
+    @one_at_a_time
     @outside_inference_mode
     def copyWeightsToDevice(self) -> None:
         """Writes the model's parameters and buffers to the device."""
@@ -185,6 +212,7 @@ class PoplarExecutor(ExecutableFiles):
             self._optimizer.state_dict()
         executable.upload(*self._named())
 
+    @one_at_a_time
     def copyNamedBuffersToDevice(self) -> None:
         """Writes the buffers that Options.updatableNamedBuffers named to the device."""
         executable = self._compiled()
@@ -202,14 +230,16 @@ class PoplarExecutor(ExecutableFiles):
         trainer = _weights.owner_of(self._user_model)
         if trainer is None or trainer is self:
             return
-        trainer.copyWeightsToHostIfNeeded()
-        if trainer._host_weights_version != self._seen_weights_version:
-            logger.debug("Implicit copyWeightsToDevice()")
-            self.copyWeightsToDevice()
-            self._seen_weights_version = trainer._host_weights_version
+        with trainer._turn:
+            trainer.copyWeightsToHostIfNeeded()
+            if trainer._host_weights_version != self._seen_weights_version:
+                logger.debug("Implicit copyWeightsToDevice()")
+                self.copyWeightsToDevice()
+                self._seen_weights_version = trainer._host_weights_version
 
     # --- optimiser ------------------------------------------------------------------------------
 
+    @one_at_a_time
     def setOptimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
         """Uses this optimiser, or the changed values of the present one, from the next call on."""
         if not self._training:
@@ -252,6 +282,7 @@ class PoplarExecutor(ExecutableFiles):
             write_hypers(self._compiled(), self._description)
             self._optimizer_changed = False
 
+    @one_at_a_time
     def _optimizer_state(self) -> dict[str, Any]:
         assert isinstance(self._optimizer, optim.Optimizer)
         self._read_optimizer_state()
@@ -299,12 +330,29 @@ class PoplarExecutor(ExecutableFiles):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Captures and compiles the model for these arguments, without running it."""
         bound = self._signature.bind(args, kwargs)
-        if self._executable is not None:
+        if not self._compile(bound):
             logger.warning("Call to compile() ignored: the executable is already compiled")
-            return
-        self._compile(bound)
 
-    def _compile(self, bound: Arguments) -> None:
+    def _compile(self, bound: Arguments) -> bool:
+        """False if it is compiled already, perhaps by another thread in the meantime."""
+        with tracing(), self._turn:
+            if self._executable is not None:
+                return False
+            self._compile_alone(bound)
+        with self._turn:
+            if self._executable is not None and not self._offline:
+                try:
+                    self._attach_once()
+                except BaseException:
+                    self._executable = None
+                    raise
+        return True
+
+    @property
+    def _offline(self) -> bool:
+        return bool(self._options.connection_type == ConnectionType.Never.value)
+
+    def _compile_alone(self, bound: Arguments) -> None:
         warn_about_dicts(bound)
         self._wrap()  # destroy() unwrapped the module, and this is the next compilation
         _validateOptions(self._options.toDict())
@@ -325,12 +373,6 @@ class PoplarExecutor(ExecutableFiles):
             self._report(progress, 100)
         self._compile_seconds = clock() - start
         self._ask_the_model()
-        if self._options.connection_type != ConnectionType.Never.value:
-            try:
-                self._attach()
-            except BaseException:
-                self._executable = None
-                raise
 
     def _ask_the_model(self) -> None:
         """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
@@ -406,14 +448,25 @@ class PoplarExecutor(ExecutableFiles):
     @outside_inference_mode
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on the IPU; the first call compiles it."""
-        assert self._options.connection_type != ConnectionType.Never.value, (
+        assert not self._offline, (
             "Trying to run a model on an offline device (ConnectionType.Never): use "
             "model.compile(inputs) instead of model(inputs)"
         )
         bound = self._signature.bind(args, kwargs)
-        if self._executable is None:
+        while True:
+            with self._turn:
+                if self._executable is not None and self._executable.prepared:
+                    return self._run(self._executable, bound)
             self._compile(bound)
-        executable = self._compiled()
+            with self._turn:
+                if not self.isAttachedToDevice():
+                    self.attachToDevice()
+            # Locks in their order, and not that of tracing while it waits for IPUs.
+            with tracing(), self._turn:
+                if self.isAttachedToDevice():
+                    self._compiled().prepare()
+
+    def _run(self, executable: Executable, bound: Arguments) -> Any:
         if not executable.attachment.attached:
             self.attachToDevice()
         if not self._training:
@@ -463,6 +516,7 @@ class PoplarExecutor(ExecutableFiles):
     # --- random numbers -------------------------------------------------------------------------
 
     @property
+    @one_at_a_time
     def rng_state(self) -> list[int]:
         """Seed and state of the device's random numbers."""
         executable = self._compiled()
@@ -474,6 +528,7 @@ class PoplarExecutor(ExecutableFiles):
         return list(self._rng)
 
     @rng_state.setter
+    @one_at_a_time
     def rng_state(self, state: list[int]) -> None:
         executable = self._compiled()
         if len(state) not in (1, len(executable.memory.random.as_list())):
@@ -499,13 +554,12 @@ class PoplarExecutor(ExecutableFiles):
         """Whether IPUs are held for this model now."""
         return self._executable is not None and self._executable.attachment.attached
 
+    @one_at_a_time
     @outside_inference_mode
     def attachToDevice(self) -> None:
         """Takes IPUs again after `detachFromDevice` and sends weights and states to them."""
         executable = self._compiled()
-        assert self._options.connection_type != ConnectionType.Never.value, (
-            "Trying to attach to an offline device (ConnectionType.Never)"
-        )
+        assert not self._offline, "Trying to attach to an offline device (ConnectionType.Never)"
         if executable.attachment.attached:
             raise createPoptorchError(
                 "Device is already attached",
@@ -513,6 +567,11 @@ class PoplarExecutor(ExecutableFiles):
                 "and calling a model attach it by themselves.",
             )
         self._attach()
+
+    def _attach_once(self) -> None:
+        """Another thread's call may have attached what this one has compiled."""
+        if not self.isAttachedToDevice():
+            self._attach()
 
     def _attach(self) -> None:
         executable = self._compiled()
@@ -538,6 +597,7 @@ class PoplarExecutor(ExecutableFiles):
         model = self._user_model
         return model.title if isinstance(model, LoadedModel) else _weights.name_of(model)
 
+    @one_at_a_time
     def detachFromDevice(self) -> None:
         """Reads everything back and gives the IPUs to others; the next call attaches again."""
         executable = self._compiled()
@@ -552,6 +612,7 @@ class PoplarExecutor(ExecutableFiles):
             self._read_optimizer_state()
         executable.attachment.detach()
 
+    @one_at_a_time
     def destroy(self) -> None:
         """Reads the weights back, releases IPUs and executable, and unwraps the model."""
         if self._executable is not None:

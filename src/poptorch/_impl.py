@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from typing import Any
 
@@ -34,3 +36,12 @@ def at_exit() -> None:
         executable = executor._executable
         if executable is not None:
             executable.attachment.detach()
+
+
+def _locks_of_child() -> None:
+    """In a forked child, threads that held executors don't exist."""
+    for executor in list(_live):
+        executor._turn = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_locks_of_child)

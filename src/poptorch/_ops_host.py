@@ -118,13 +118,8 @@ class CPU:
 @contextlib.contextmanager
 def _outside_capture() -> Iterator[None]:
     """Plain PyTorch, though a capture may be under way: host functions are no part of the graph."""
-    suspended = _context._active[:]
-    _context._active.clear()
-    try:
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
-            yield
-    finally:
-        _context._active[:] = suspended
+    with _context.suspended(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
 
 
 @contextlib.contextmanager

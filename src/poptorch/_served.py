@@ -27,6 +27,7 @@ from ._engine.runner import Runner
 from ._executables import _online
 from ._graph_tensors import from_bytes
 from ._program_file import PRODUCER, Compiled, restore
+from ._threads import tracing
 from .options import Options
 
 #: Each size that runs prepares weights of its own, so only a few smaller ones are offered.
@@ -133,7 +134,8 @@ class ServedExecutable:
         runner = self._runners.get(iterations)
         if runner is None:
             batching = replace(self.plan.batching, iterations=iterations)
-            runner = Runner(replace(self.plan, batching=batching), self._memory)
+            with tracing():
+                runner = Runner(replace(self.plan, batching=batching), self._memory)
             self._runners[iterations] = runner
         return runner
 

@@ -7,6 +7,7 @@ executor first. Copies, pickles and state dictionaries only ever contain the ori
 from __future__ import annotations
 
 import copyreg
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,18 @@ def name_of(model: Any) -> str:
         if isinstance(model, torch.nn.Module)
         else getattr(model, "__name__", own.__name__)
     )
+
+
+def real(found: dict[str, torch.Tensor], known: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors found in a module; in the place of fakes, which a capture lent it, known ones."""
+    fakes = sys.modules.get("torch._subclasses.fake_tensor")
+    if fakes is None:
+        return found  # so there was no capture
+    kind = fakes.FakeTensor
+    return {
+        name: known[name] if issubclass(type(value), kind) else value
+        for name, value in found.items()
+    }
 
 
 @contextmanager

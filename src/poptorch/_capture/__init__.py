@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._threads import tracing
 from .program import Program, Source, TensorSpec
 
 __all__ = ["Program", "Source", "TensorSpec", "capture"]
@@ -17,4 +18,5 @@ def capture(source: Source) -> tuple[Program, Any]:
     # torch's tracer takes a second to import; a start from the cache does without.
     from .trace import trace
 
-    return trace(source)
+    with tracing():
+        return trace(source)

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from softipu.errors import CaptureUnsupported
+
 from .._context import Capture
+from .._errors import failure
 from .program import Program, TensorSpec
 
 _BATCH_NORM = torch.ops.aten.native_batch_norm.default
@@ -117,6 +120,30 @@ def find_writes(
         ],
         [i - first_input for i in sorted(written) if first_input <= i < first_input + len(inputs)],
     )
+
+
+def refuse_lost_writes(graph: GraphModule, state: Capture) -> None:
+    """Raises where the program writes to a view that is a copy here, and sees its source again."""
+    sources = {copy.untyped_storage()._cdata: source for copy, source in state.copies}
+    nodes = list(graph.graph.nodes) if sources else []
+    for index, node in enumerate(nodes):
+        for argument in written_arguments(node):
+            source = sources.get(_storage(argument) or 0)
+            if source is None:
+                continue
+            viewed = source.untyped_storage()._cdata
+            lasting = any(n.op == "placeholder" and _storage(n) == viewed for n in nodes)
+            later = {_storage(read) for n in nodes[index + 1 :] for read in n.all_input_nodes}
+            if lasting or viewed in later:
+                raise failure(
+                    CaptureUnsupported,
+                    f"forward() writes (by {node.target}) to view() of a tensor of shape "
+                    f"{tuple(source.shape)} whose dimensions changed places.",
+                    cause="Tensors on an IPU are contiguous. Such a view is a copy there, and the "
+                    "write would not reach what is viewed.",
+                    remedy="Write to the tensor itself, or to the result of reshape() and then "
+                    "copy that back.",
+                )
 
 
 def annotate_outputs(program: Program, state: Capture) -> None:

@@ -6,6 +6,7 @@ recorded node learns which block, scope and module it came from.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._context import Capture
-from .._errors import createPoptorchError
-from .._ops_ctc_loss import ctc_loss
-from .norms import STRIDED, strided_group_norm
+from .halves import as_float, mixed, tensors_in
+from .norms import NORMS, STRIDED, batch_norm, mixed_norm, strided_group_norm
+from .replaced import INDEXED, REPLACED, with_wide_indices
 
 LOSSES = frozenset(
     {
@@ -139,98 +140,12 @@ def _moved(device: torch.device, value: Any) -> Any:
     return value
 
 
-def _floating(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    return [tensor for tensor in _tensors(args, kwargs) if tensor.is_floating_point()]
-
-
-def _mixed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    kinds = {tensor.dtype for tensor in _floating(args, kwargs)}
-    return {torch.float16, torch.float32} <= kinds
-
-
-def _as_float(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype == torch.float16 else value
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(_as_float(item) for item in value)
-    return value
-
-
-def _bincount(
-    input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
-) -> torch.Tensor:
-    """Counts into a fixed number of bins: a graph's shapes can't depend on values."""
-    if minlength == 0:
-        raise createPoptorchError(
-            "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 "
-            "platform the minimum length is also the maximum length",
-            remedy="Pass minlength=N, where all values are below N.",
-        )
-    ones = torch.ones_like(input) if weights is None else weights
-    bins = torch.zeros(minlength, dtype=ones.dtype)
-    return bins.scatter_add(0, input.to(torch.int64), ones)
-
-
-def _random_(
-    tensor: torch.Tensor, low: int = 0, high: int | None = None, *, generator: Any = None
-) -> torch.Tensor:
-    """The overloads `from` and `to` of random_ have names that generated code can't spell."""
-    if high is None:
-        low, high = 0, low or 2**31 - 1
-    return tensor.copy_(torch.randint(low, high, tensor.shape, generator=generator))
-
-
-def _norm_arguments(
-    features: torch.Tensor,
-    mean: Any,
-    variance: Any,
-    weight: Any = None,
-    bias: Any = None,
-    *rest: Any,
-    **named: Any,
-) -> list[Any]:
-    """Half features may come with float32 statistics; torch then wants float32 weights too."""
-    if isinstance(mean, torch.Tensor) and mean.dtype == torch.float32:
-        weight, bias = _as_float(weight), _as_float(bias)
-    names = ("training", "momentum", "eps")
-    defaults = dict(zip(names, (False, 0.1, 1e-5), strict=True))
-    given = dict(zip(names, rest, strict=False))
-    return [features, mean, variance, weight, bias, *{**defaults, **given, **named}.values()]
-
-
-def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    if num_classes < 0:
-        raise createPoptorchError(
-            "OneHot num classes must be specified and must be constant.",
-            cause="The shape of the result would depend on the values in the tensor.",
-            remedy="Pass num_classes=N.",
-        )
-    return torch.nn.functional.one_hot(tensor, num_classes)
-
-
 RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
-#: Functions that need another form to be captured.
-REPLACED: dict[str, Callable[..., Any]] = {
-    "bincount": _bincount,
-    "ctc_loss": ctc_loss,
-    "one_hot": _one_hot,
-    "random_": _random_,
-}
-
-
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    found = []
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += _tensors(tuple(value), {})
-    return found
 
 
 def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function sees only tensors that exist outside the model."""
-    tensors = _tensors(args, kwargs)
+    tensors = tensors_in(args, kwargs)
     return bool(tensors) and not any(isinstance(t, FakeTensor) for t in tensors)
 
 
@@ -308,19 +223,25 @@ class ForwardRules(TorchFunctionMode):
         if name == "batch_norm":
             # cuDNN's own operator hides that it writes the running statistics.
             with torch.backends.cudnn.flags(enabled=False):
-                return func(*_norm_arguments(*args, **kwargs))
+                if func is torch.nn.functional.batch_norm:
+                    return batch_norm(*args, **kwargs)
+                return func(*args, **kwargs)
+        if name in NORMS and mixed(args, kwargs):
+            return mixed_norm(func, args, kwargs)
+        if name in INDEXED:
+            args, kwargs = with_wide_indices(name, args, kwargs)
         if name in RECURRENT:
             # The CPU library's fused layers keep a hidden workspace, which a graph can't carry.
             with torch.backends.mkldnn.flags(enabled=False):
                 return func(*args, **kwargs)
-        if name not in ONE_TYPE or not _mixed(args, kwargs):
+        if name not in ONE_TYPE or not mixed(args, kwargs):
             try:
                 return REPLACED.get(name, func)(*args, **kwargs)
             except RuntimeError:
-                if not _mixed(args, kwargs):
+                if not mixed(args, kwargs):
                     raise
-        wide = tuple(_as_float(value) for value in args)
-        result = func(*wide, **{key: _as_float(value) for key, value in kwargs.items()})
+        wide = tuple(as_float(value) for value in args)
+        result = func(*wide, **{key: as_float(value) for key, value in kwargs.items()})
         if name.startswith(("linear", "conv")):
             # Layers answer in the type of their activations, whatever their weights are.
             return result.to(args[0].dtype)
@@ -344,6 +265,7 @@ class ModuleScopes:
             else {}
         )
         self._handles: list[Any] = []
+        self._thread = threading.get_ident()
 
     def __enter__(self) -> ModuleScopes:
         if self._enabled:
@@ -360,9 +282,10 @@ class ModuleScopes:
 
     def _enter(self, module: torch.nn.Module, _args: Any) -> None:
         name = self._names.get(id(module))
-        if name is not None:
+        if name is not None and threading.get_ident() == self._thread:
             self._capture.scopes.append(name.rpartition(".")[2])
 
     def _leave(self, module: torch.nn.Module, _args: Any, _result: Any) -> None:
-        if id(module) in self._names and self._capture.scopes:
+        mine = id(module) in self._names and threading.get_ident() == self._thread
+        if mine and self._capture.scopes:
             self._capture.scopes.pop()

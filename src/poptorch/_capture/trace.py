@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from .._arg_parsers import flatten, hiding, rebuild
 from .._context import Capture, Place
 from .._errors import createPoptorchError
 from .._strategies import require_block
-from .analyse import annotate_outputs, find_writes, name_tensors
+from .analyse import annotate_outputs, find_writes, name_tensors, refuse_lost_writes
 from .explain import explained
 from .modes import ForwardRules, ModuleScopes, Stamper
 from .program import Program, Source, TensorSpec
@@ -78,6 +79,7 @@ def trace(source: Source) -> tuple[Program, Any]:
         fakes,
         _use_lazy_graph_module(True),
         _compiled_parts_inlined(),
+        torch.autograd.set_multithreading_enabled(False),
     ):
         traced = make_fx(step)(*flat)
 
@@ -88,6 +90,7 @@ def trace(source: Source) -> tuple[Program, Any]:
     ]
     _name_placeholders(graph, specs, bool(source.loss_scaling))
     writes = find_writes(graph, specs[0], specs[1], specs[2])
+    refuse_lost_writes(graph, state)
     outputs = found.outputs or []
     program = Program(
         training=source.training,
@@ -296,11 +299,12 @@ def _without_looking_at_values() -> Iterator[None]:
 def _watched_functions() -> Iterator[list[str]]:
     """Collects the names of user-defined autograd functions that run: replay would lose them."""
     seen: list[str] = []
-    kind = torch.autograd.Function
+    kind, here = torch.autograd.Function, threading.get_ident()
     before = kind.__dict__["apply"]
 
     def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-        seen.append(cls.__name__)
+        if threading.get_ident() == here:
+            seen.append(cls.__name__)
         return before.__get__(None, cls)(*args, **kwargs)
 
     kind.apply = classmethod(apply)  # type: ignore[assignment, method-assign]

@@ -43,15 +43,15 @@ class Batching:
 
     def split(self, tensor: torch.Tensor) -> torch.Tensor:
         """The input as [runs, micro-batch ...], in the order in which micro-batches run."""
-        if self.inputs == 1:
-            rows = tensor.unsqueeze(0)
-        else:
-            micro = tensor.shape[0] // self.inputs
-            rows = tensor.view(self.inputs, micro, *tensor.shape[1:])
+        shape = [1, *tensor.shape]
+        if self.inputs > 1:
+            shape = [self.inputs, tensor.shape[0] // self.inputs, *tensor.shape[1:]]
+        # By way of one dimension: where one is 1, strides may be any, and operators that take their
+        # layout from them would go another way than in the capture.
+        rows = tensor.reshape(-1).view(shape)
         if self.group_size == 1:
             return rows
-        shape = (self.iterations * self.accumulation, self.groups, *rows.shape[1:])
-        grouped = rows.view(shape)
+        grouped = rows.view(self.iterations * self.accumulation, self.groups, *rows.shape[1:])
         index = [self.group_of(replica) for replica in range(self.replicas)]
         return grouped[:, index].reshape(self.runs, *rows.shape[1:])
 

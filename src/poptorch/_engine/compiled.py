@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from .._threads import IfNobodyTraces
 from . import norms
 
 
@@ -24,7 +25,12 @@ class CompiledOnce:
 
     def __call__(self, *arguments: torch.Tensor) -> list[Any]:
         if self._call is None:
-            self._call = self._compile(arguments)
+            with IfNobodyTraces() as free:
+                if not free:
+                    # As it is this time, and compiled in one of the next steps.
+                    results: list[Any] = self._graph(*arguments)
+                    return results
+                self._call = self._compile(arguments)
         return self._call(*arguments)
 
     def _compile(self, arguments: tuple[torch.Tensor, ...]) -> Callable[..., list[Any]]:

@@ -13,6 +13,7 @@ import torch
 from softipu import settings
 
 from .._logging import logger
+from .._threads import IfNobodyTraces
 from .chunks import chunk_sizes
 from .coalesce import CannotCoalesce
 from .freeze import CannotFreeze, Frozen, freeze
@@ -41,8 +42,10 @@ class Replayed:
     def step(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if self._failed:
             return self._base.step(inputs)
-        if self._graph is None and not self._record(inputs):
-            return self._base.step(inputs)
+        if self._graph is None:
+            with IfNobodyTraces() as free:
+                if not free or not self._record(inputs):
+                    return self._base.step(inputs)
         assert self._graph is not None
         for held, given in zip(self._inputs, inputs, strict=True):
             held.copy_(given, non_blocking=True)
@@ -62,7 +65,8 @@ class Replayed:
                     self._base.step(self._inputs)
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            # Other threads of the program may use the GPU meanwhile.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._outputs = self._base.step(self._inputs)
             self._graph = graph
         except RuntimeError as error:

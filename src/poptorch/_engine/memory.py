@@ -34,10 +34,9 @@ class DeviceMemory:
         known = table.get(name)
         if known is None or known.shape != value.shape:
             dtype = torch.float32 if value.dtype == torch.float64 else value.dtype
-            copied = value.detach().to(self.device, dtype, copy=True)
-            table[name] = copied.contiguous()
-        else:
-            known.copy_(value.detach())
+            # With the strides of the capture, also where a dimension of 1 could have others.
+            known = table[name] = torch.empty(value.shape, dtype=dtype, device=self.device)
+        known.copy_(value.detach())
 
     def write_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         for name, value in values.items():

@@ -11,6 +11,7 @@ import torch
 from softipu.malloc import keep_freed_memory
 
 from .. import _interrupts
+from .._threads import drawing
 from .batching import Output
 from .cuda import CudaTuner
 from .memory import DeviceMemory
@@ -38,10 +39,13 @@ class Runner:
         self.tuner.weights_changed()
 
     def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        if self._random:
+        if not self._random and self.memory.device.type == "cpu":
+            return self._run(inputs)
+        with drawing():
+            if not self._random:
+                return self._run(inputs)
             with self.memory.random.active(self.memory.device):
                 return self._run(inputs)
-        return self._run(inputs)
 
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if not self._begun and self.memory.together is not None:

@@ -10,7 +10,8 @@ from torch.fx import Graph, GraphModule, Node
 from .._capture.analyse import memory_of, sharing_memory, written_arguments
 
 _aten = torch.ops.aten
-_RESHAPES = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)
+_VIEWS = (_aten.view.default, _aten._unsafe_view.default)
+_RESHAPES = (*_VIEWS, _aten.reshape.default)
 #: Scaling by one makes a copy that only matters to somebody who writes to it.
 _SCALINGS = (_aten.mul.Scalar, _aten.div.Scalar)
 
@@ -24,7 +25,10 @@ def tidied(source: GraphModule) -> GraphModule:
 
 
 def tidy(graph: Graph) -> None:
-    """Removes what has no effect when a graph just runs, without autograd."""
+    """Removes what has no effect when a graph just runs, without autograd.
+
+    Views become reshapes: operators may answer with other strides than they had in the capture.
+    """
     written = _written(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
@@ -47,6 +51,8 @@ def tidy(graph: Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.target in _RESHAPES and not node.users:
             graph.erase_node(node)
+        elif node.target in _VIEWS and node not in written:
+            node.target = _aten.reshape.default
 
 
 def _written(graph: Graph) -> set[Node]:

@@ -18,6 +18,7 @@ import torch
 from softipu import settings
 
 from .._logging import logger
+from .._threads import IfNobodyTraces
 from .chunks import chunk_sizes
 from .coalesce import CannotCoalesce
 from .compiled import CannotCompile
@@ -81,11 +82,15 @@ class _Measured:
 
 @dataclass(frozen=True)
 class _Idea:
-    """A variant that may be built once `after` seconds were spent running."""
+    """A variant that may be built once `after` seconds were spent running.
+
+    `build` is given the tuner instead of holding it: in a circle, weights would outlive the model
+    until Python looks for circles.
+    """
 
     name: str
     after: float
-    build: Callable[[], Variant | None]
+    build: Callable[[Tuner], Variant | None]
     #: Ideas that are given up together, when one of them is far too slow.
     family: str = ""
 
@@ -121,20 +126,20 @@ class Tuner:
         if plan.program.random:
             # Random numbers depend on the variant: take the same one in every run of the program.
             if chunks:
-                build = partial(Coalesced, plan, memory, chunks[-1])
+                build = partial(Tuner._coalesced, chunk=chunks[-1])
                 self._take(_Idea("coalesced", 0.0, build))
-            return [_Idea("compiled", patience, lambda: compiled_form(self.best))]
+            return [_Idea("compiled", patience, lambda tuner: compiled_form(tuner.best))]
         ideas: list[_Idea] = []
         if not plan.program.training and not plan.sharded:
             ideas += self._frozen_ideas(capture_seconds, chunks)
         else:
             for turn, chunk in enumerate(chunks):
-                build = partial(Coalesced, plan, memory, chunk)
+                build = partial(Tuner._coalesced, chunk=chunk)
                 after = capture_seconds * (turn + 1)
                 ideas.append(_Idea(f"coalesced {chunk}", after, build))
         compiled: list[Variant] = []
         for turn in _COMPILE_TURNS:
-            form = partial(self._next_form, compiled_form, compiled)
+            form = partial(Tuner._next_form, form=compiled_form, made=compiled)
             ideas.append(_Idea(f"compiled {turn}", patience * turn, form))
         return ideas
 
@@ -144,16 +149,19 @@ class Tuner:
         halves = any(spec.dtype == torch.float16 for spec in self._plan.program.parameters)
         for widen in _widenings(self._memory.device) if halves else (False,):
             name = "widened" if widen else "frozen"
-            build = partial(self._on_frozen, name, widen, None)
+            build = partial(Tuner._on_frozen, name=name, widen=widen, chunk=None)
             ideas.append(_Idea(f"{name} loop", 0.0, build, name))
             for chunk in chunks:
-                build = partial(self._on_frozen, name, widen, chunk)
+                build = partial(Tuner._on_frozen, name=name, widen=widen, chunk=chunk)
                 ideas.append(_Idea(f"{name} coalesced {chunk}", capture_seconds, build, name))
         if has_convolutions(self._plan.program.micro.graph):
             packed: list[Variant] = []
-            form = partial(self._next_form, packed_form, packed)
+            form = partial(Tuner._next_form, form=packed_form, made=packed)
             ideas += [_Idea(f"packed {turn}", capture_seconds, form) for turn in (1, 2)]
         return ideas
+
+    def _coalesced(self, chunk: int) -> Variant:
+        return Coalesced(self._plan, self._memory, chunk)
 
     def _on_frozen(self, name: str, widen: bool, chunk: int | None) -> Variant:
         frozen = self._frozen.get(widen)
@@ -192,7 +200,7 @@ class Tuner:
 
     def _built(self, idea: _Idea) -> _Measured | None:
         try:
-            variant = idea.build()
+            variant = idea.build(self)
         except REFUSALS as error:
             self.refused[idea.name] = str(error)
             logger.debug("No %s variant: %s", idea.name, error)
@@ -215,7 +223,9 @@ class Tuner:
         """The variant for the next step, when so many micro-batches remain in the call."""
         # Not in the first call: the first result must not wait for a second variant.
         if self._rival is None and self._ideas and self._calls > 1:
-            self._consider()
+            with IfNobodyTraces() as free:
+                if free:
+                    self._consider()
         # What is left of a call may be too little for the one whose turn it is.
         turns = (self._next(), self._best, self._rival, self._loop)
         return next(m.variant for m in turns if m is not None and m.variant.size <= remaining)

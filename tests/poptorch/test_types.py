@@ -1,0 +1,149 @@
+"""Types that IPUs have and stock PyTorch takes only in part: narrow labels, mixed precision."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from executor_support import quiet, same
+from torch import nn
+
+import poptorch
+from poptorch import _logging
+
+functional = nn.functional
+HALF, FLOAT = torch.float16, torch.float32
+
+# --- labels and indices of few bits ---------------------------------------------------------------
+
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    "cross_entropy": functional.cross_entropy,
+    "layer": nn.CrossEntropyLoss(label_smoothing=0.1, ignore_index=1),
+    "nll": lambda y, t: functional.nll_loss(functional.log_softmax(y, 1), target=t),
+    "margin": functional.multi_margin_loss,
+}
+
+
+class Classifies(nn.Module):
+    def __init__(self, loss: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+        self.loss = loss
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.loss(self.layer(x), target)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", [torch.int32, torch.int16, torch.uint8])
+def test_losses_take_labels_of_few_bits(loss: str, kind: torch.dtype) -> None:
+    model = Classifies(LOSSES[loss])
+    x, target = torch.randn(6, 4), torch.arange(6) % 5
+    wanted = model(x, target).detach()
+    options = quiet()
+    options.Training.gradientAccumulation(2)
+    options.outputMode(poptorch.OutputMode.All)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.0)
+    executor = poptorch.trainingModel(model, options, optimizer)
+    halves = [model(x[:3], target[:3]), model(x[3:], target[3:])]
+    for _ in range(4):
+        same(executor(x, target.to(kind)), torch.stack(halves).detach())
+    assert wanted.dtype == FLOAT
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: functional.one_hot(i, 6),
+        lambda x, i: x.take(i),
+        lambda x, i: torch.take_along_dim(x, indices=i[:, None], dim=1),
+        lambda x, i: x.index_fill(0, i, 1.0),
+        lambda x, i: x.index_copy(0, i, -x),
+    ],
+)
+def test_indices_may_be_int32_as_on_the_ipu(function: Any) -> None:
+    x, index = torch.randn(5, 5), torch.tensor([4, 1, 3, 0, 2])
+    found = poptorch.inferenceModel(function, quiet())(x, index.int())
+    same(found, function(x, index).to(found.dtype))
+
+
+# --- normalisation in mixed precision -------------------------------------------------------------
+
+NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "batch": (lambda: nn.BatchNorm2d(4), (3, 4, 5, 5)),
+    "layer": (lambda: nn.LayerNorm(4), (3, 4)),
+    "group": (lambda: nn.GroupNorm(2, 4), (3, 4, 5, 5)),
+    "instance": (
+        lambda: nn.InstanceNorm2d(4, affine=True, track_running_stats=True),
+        (3, 4, 5, 5),
+    ),
+}
+
+
+class Normalises(nn.Module):
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.norm(x)
+        return y, poptorch.identity_loss(y.float().square(), reduction="mean")
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("features", [HALF, FLOAT])
+@pytest.mark.parametrize("weights", [HALF, FLOAT])
+@pytest.mark.parametrize("statistics", [HALF, FLOAT])
+@pytest.mark.parametrize("training", [False, True])
+def test_norms_take_every_mixture(
+    kind: str, features: torch.dtype, weights: torch.dtype, statistics: torch.dtype, training: bool
+) -> None:
+    make, shape = NORMS[kind]
+    torch.manual_seed(0)
+    norm = make().train(training)
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    plain = copy.deepcopy(norm)
+    norm.to(weights)
+    for buffer in norm.buffers():
+        buffer.data = buffer.data.to(statistics) if buffer.is_floating_point() else buffer.data
+    x = torch.randn(*shape).to(features)
+    wanted = plain(x.float()).detach()
+    model = Normalises(norm)
+    if training:
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.0)
+        executor = poptorch.trainingModel(model, quiet(), optimizer)
+    else:
+        executor = poptorch.inferenceModel(model, quiet())
+    found = executor(x)[0]
+    assert found.dtype == features
+    torch.testing.assert_close(found.float(), wanted, rtol=2e-2, atol=2e-2)
+    executor.destroy()
+    for name, buffer in norm.named_buffers():
+        other = plain.get_buffer(name)
+        assert buffer.dtype == (statistics if other.is_floating_point() else other.dtype)
+        torch.testing.assert_close(buffer.float(), other.float(), rtol=2e-3, atol=2e-3)
+
+
+# --- 64 bits --------------------------------------------------------------------------------------
+
+
+def test_float64_is_narrowed_and_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("poptorch._compile_log._narrowed", _logging.RepeatedLines())
+    layer = nn.Linear(3, 2).double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    found = poptorch.inferenceModel(layer, quiet())(x)
+    same(found, layer.float()(x.float()))
+    written = capsys.readouterr().err
+    for name in ("input_0", "weight", "bias"):
+        assert f"{name}: torch.float64 is not supported natively on IPU" in written
+
+
+def test_float32_is_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+    poptorch.inferenceModel(nn.Linear(3, 2), quiet())(torch.randn(4, 3))
+    assert "float64" not in capsys.readouterr().err
