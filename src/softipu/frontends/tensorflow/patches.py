@@ -9,7 +9,7 @@ from importlib import import_module
 
 from softipu.errors import KerasAlreadyLoaded
 
-from . import aliases, legacy_keras, legacy_optimizers, moved_names
+from . import aliases, legacy_keras, legacy_optimizer_state, legacy_optimizers, moved_names
 
 _PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics")
 
@@ -27,6 +27,7 @@ def keras_as_in_2_6() -> None:
     _use_keras_2()
     aliases.SPELLINGS.update(moved_names.MODULES)
     legacy_optimizers.install()
+    legacy_optimizer_state.install()
     _add_version()
 
 
