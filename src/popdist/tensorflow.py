@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import popdist
@@ -9,6 +10,8 @@ from softipu.errors import PopdistTensorFlowMisuse
 from softipu.instances import environment
 
 __all__ = ["set_ipu_config"]
+#: Configuration -> the option with which `set_ipu_config` last chose its IPUs, and its value.
+_chosen: weakref.WeakKeyDictionary[Any, tuple[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def set_ipu_config(
@@ -16,7 +19,8 @@ def set_ipu_config(
 ) -> Any:
     """Fills in which instance this is and, unless told not to, which IPUs it has.
 
-    Returns the configuration; `configure_ipu_system` is still to be called.
+    Returns the configuration; `configure_ipu_system` is still to be called. A second call for the
+    same configuration replaces what the first one chose.
     """
     if not hasattr(config, "experimental") or not hasattr(config, "select_ipus"):
         raise PopdistTensorFlowMisuse(
@@ -40,12 +44,18 @@ def set_ipu_config(
 
 
 def _choose_ipus(config: Any, instance: environment.Instance, ipus: int) -> None:
-    if config.auto_select_ipus or config.select_ipus:
+    if environment.is_launched():
+        choice = "select_ipus", popdist.getDeviceId(ipus)
+    else:
+        choice = "auto_select_ipus", ipus * instance.local_replicas
+    found = [(name, getattr(config, name)) for name in ("auto_select_ipus", "select_ipus")]
+    # A select_ipus of 0 is a choice, an empty list is none.
+    others = [each for each in found if each[1] != [] and each not in (choice, _chosen.get(config))]
+    if others:
         raise PopdistTensorFlowMisuse(
-            "The configuration already says which IPUs to use (auto_select_ipus, select_ipus); "
+            "The configuration already says which IPUs to use "
+            f"({', '.join(f'{name}={value!r}' for name, value in others)}); "
             "leave that to set_ipu_config, or pass configure_device=False."
         )
-    if environment.is_launched():
-        config.select_ipus = popdist.getDeviceId(ipus)
-    else:
-        config.auto_select_ipus = ipus * instance.local_replicas
+    setattr(config, *choice)
+    _chosen[config] = choice

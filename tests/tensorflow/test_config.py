@@ -15,6 +15,8 @@ tf = pytest.importorskip("tensorflow")
 
 from tensorflow.compiler.plugin.poplar.driver import config_pb2  # noqa: E402
 from tensorflow.python import ipu  # noqa: E402
+from tensorflow.python.ipu import vertex_edsl  # noqa: E402
+from tensorflow.python.ipu.ops import f8_ops  # noqa: E402
 from tensorflow.python.platform import tf_logging  # noqa: E402
 
 from softipu import devices  # noqa: E402
@@ -413,3 +415,14 @@ class TestUtils:
         options = config_pb2.IpuOptions()
         options.ParseFromString(ipu.config.IPUConfig()._create_protobuf().SerializeToString())
         assert options.creator_id == config_pb2.IPU_UTILS
+
+
+class TestEnumerations:
+    def test_members_print_their_names_as_they_do_on_the_pythons_of_tensorflow_2_6(self) -> None:
+        grouped = ipu.ops.pipelining_ops.PipelineSchedule.Grouped
+        assert str(grouped) == "%s" % grouped == "PipelineSchedule.Grouped"  # noqa: UP031
+        assert f"{grouped}" == "0"
+        assert str(f8_ops.Format.F152) == "Format.F152"
+        assert str(vertex_edsl.BaseType.Int32) == "BaseType.Int32"
+        algorithm = ipu.config.SchedulingAlgorithm.LOOK_AHEAD
+        assert str(algorithm) == f"{algorithm}" == "SchedulingAlgorithm.LOOK_AHEAD"

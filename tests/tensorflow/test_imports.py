@@ -108,3 +108,49 @@ print(keras.layers.Dense.__module__.split(".")[0], keras.ipu.PipelineStage.__nam
         tmp_path,
     )
     assert shown.split() == ["tf_keras", "PipelineStage"]
+
+
+def test_everything_is_there_for_an_import_of_all_names(tmp_path):
+    shown = run(
+        """
+from tensorflow.python.ipu.optimizers import *
+from keras.ipu.optimizers import *
+from tensorflow.python.ipu import *
+print(IpuOptimizer.__name__, CrossReplicaGradientAccumulationOptimizerV2.__name__)
+print(ALSOptimizerAdam.__name__, config.IPUConfig.__name__, nn_ops.gelu.__name__)
+""",
+        tmp_path,
+    )
+    assert shown.split()[:3] == [
+        "IpuOptimizer",
+        "CrossReplicaGradientAccumulationOptimizerV2",
+        "ALSOptimizerAdam",
+    ]
+
+
+def test_a_name_that_is_not_there_gets_a_hint(tmp_path):
+    shown = run(
+        """
+import tensorflow as tf
+from tensorflow.python import ipu
+for name in ("ipu.keras.Model", "ipu.utls", "ipu.IPUConfig", "ipu.optimizers.IPUOptimizer",
+             "tf.keras.ipu.PipelinStage", "tf.keras.ipu.layers.Dropout", "tf.keras.ipu.Model",
+             "tf.keras.ipu.optimizers.LAMB"):
+    try:
+        eval(name)
+    except AttributeError as error:
+        print(error)
+try:
+    from tensorflow.python.ipu import keras
+except ImportError as error:
+    print(hasattr(ipu, "nothing_like_it"), error)
+""",
+        tmp_path,
+    ).splitlines()
+    hints = (
+        "`tf.keras.ipu`", "`utils`", "`ipu.config.IPUConfig`", "`IpuOptimizer`",
+        "`PipelineStage`", "ipu_tensorflow_addons.keras.layers", "under an IPUStrategy",
+        "ipu_tensorflow_addons.keras.optimizers", "False cannot import name",
+    )  # fmt: skip
+    for line, hint in zip(shown, hints, strict=True):
+        assert hint in line

@@ -116,3 +116,19 @@ def test_an_overridden_train_step_works_unless_gradients_are_accumulated(ipus):
         network.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
         with pytest.raises(RuntimeError, match="The function `train_step`"):
             network.fit(*data(4), batch_size=2, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [(None, "returned None. Return a dictionary"), ({"a": [1.0, None]}, r"None as \['a'\]\[1\]")],
+)
+def test_a_step_that_returns_none_is_an_error_that_says_where(ipus, returned, message):
+    class Model(keras.Sequential):
+        def train_step(self, data):
+            return returned
+
+    with ipus().scope():
+        network = Model([keras.layers.Dense(2, input_shape=(3,))])
+        network.compile("sgd", "mse")
+        with pytest.raises(ValueError, match=message):
+            network.fit(*data(4), batch_size=2, verbose=0)

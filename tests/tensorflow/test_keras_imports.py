@@ -66,6 +66,35 @@ print(float(Adam(lr=0.25).lr), Adam is optimizers.Adam is tf.keras.optimizers.Ad
     assert shown == ["0.25", "True"]
 
 
+def test_keras_3_in_a_program_whose_text_does_not_tell_is_an_error_that_says_where(tmp_path):
+    shown = run(
+        """
+import importlib
+import keras
+try:
+    importlib.import_module("tensorflow.python" + ".ip" + "u")
+except ImportError as error:
+    print(error)
+""",
+        tmp_path,
+    )
+    assert shown[0] == "SIPU-3000:"
+    assert "program.py, line 3)" in " ".join(shown)
+
+
+def test_keras_has_its_version(tmp_path):
+    shown = run(
+        """
+from tensorflow.keras import layers
+from tensorflow.python import ipu
+import tensorflow as tf, tf_keras
+print(tf.keras.__version__ == tf_keras.__version__)
+""",
+        tmp_path,
+    )
+    assert shown == ["True"]
+
+
 def test_keras_stays_what_it_is_in_other_programs(tmp_path):
     shown = run("import tensorflow, keras\nprint(keras.__version__.split('.')[0])", tmp_path)
     assert shown == ["3"]

@@ -141,3 +141,28 @@ def test_replicated_pipeline_with_accumulation(ipus):
     start, ours = fitted(ipus(4), x, y, 20, prepare, stages=2)
     # A sum does not care which replica saw which batch of an update.
     assert_same(ours, by_hand(start, x, y, replicas=2, accumulate=4), start)
+
+
+def table_after_two_lookups(optimizer):
+    """The first column of a table from which rows 0 and 1 are trained, one after the other."""
+    embedding = _layers.Embedding(3, 2, input_length=1, embeddings_initializer="ones")
+    model = keras.Sequential([embedding, _layers.Flatten()])
+    model.compile(optimizer, "mse")
+    model.fit(np.array([[0], [1]]), np.zeros((2, 2)), batch_size=1, shuffle=False, verbose=0)
+    return embedding.get_weights()[0][:, 0]
+
+
+def test_gradients_of_lookups_are_dense_so_that_all_rows_keep_their_momentum(ipus):
+    with ipus(1).scope():
+        table = table_after_two_lookups(keras.optimizers.SGD(0.1, momentum=0.9))
+    np.testing.assert_allclose(table, [0.81, 0.9, 1], rtol=1e-6)
+
+
+def test_rows_that_are_looked_up_may_be_constrained(ipus):
+    with ipus(1).scope():
+        layer = _layers.Embedding(3, 2, input_length=1, embeddings_constraint="unit_norm")
+        model = keras.Sequential([layer, _layers.Flatten()])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.fit(np.array([[0]]), np.zeros((1, 2)), batch_size=1, verbose=0)
+    norms = np.linalg.norm(layer.get_weights()[0], axis=0)
+    np.testing.assert_allclose(norms, 1, rtol=1e-4)

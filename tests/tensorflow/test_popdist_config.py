@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import tensorflow as tf
 from tensorflow.python import ipu
@@ -63,6 +65,36 @@ def test_the_device_can_be_left_to_the_program(launched):
     popdist.tensorflow.set_ipu_config(config, configure_device=False)
     assert config.auto_select_ipus == 2
     assert config.experimental.multi_replica_distribution.process_count == 2
+
+
+def test_a_second_call_replaces_what_the_first_one_chose():
+    config = ipu.config.IPUConfig()
+    for ipus in (1, 1, 2):
+        popdist.tensorflow.set_ipu_config(config, ipus_per_replica=ipus)
+        assert config.auto_select_ipus == ipus
+    for same in (copy.deepcopy(config), config):  # also those that came from a configured one
+        popdist.tensorflow.set_ipu_config(same, ipus_per_replica=2)
+        assert same.auto_select_ipus == 2
+    config.auto_select_ipus = 4
+    with pytest.raises(PopdistTensorFlowMisuse, match="auto_select_ipus=4"):
+        popdist.tensorflow.set_ipu_config(config)
+
+
+def test_a_second_call_chooses_the_same_ipus_for_an_instance(launched):
+    launched()
+    config = ipu.config.IPUConfig()
+    popdist.tensorflow.set_ipu_config(config)
+    chosen = config.select_ipus
+    popdist.tensorflow.set_ipu_config(config)
+    assert config.select_ipus == chosen
+    assert config.auto_select_ipus == []
+
+
+def test_the_first_device_is_a_choice_of_the_program_too():
+    config = ipu.config.IPUConfig()
+    config.select_ipus = 0
+    with pytest.raises(PopdistTensorFlowMisuse, match="select_ipus=0"):
+        popdist.tensorflow.set_ipu_config(config)
 
 
 @pytest.mark.parametrize(

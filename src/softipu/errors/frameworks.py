@@ -56,8 +56,8 @@ class KerasAlreadyLoaded(SoftIPUError, ImportError):
     code = 3000
     cause = "IPU programs are written for Keras 2, and TensorFlow picks one Keras for a process."
     remedy = (
-        "Import tensorflow.python.ipu before tensorflow.keras is first used, "
-        "or set TF_USE_LEGACY_KERAS=1."
+        "Import tensorflow.python.ipu before keras or tensorflow.keras is first used (in a "
+        "notebook: in its first cell), or set TF_USE_LEGACY_KERAS=1 if the program uses tf.keras."
     )
 
 

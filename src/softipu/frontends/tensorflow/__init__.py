@@ -18,10 +18,10 @@ from . import aliases, legacy_keras
 
 def find_keras() -> ModuleSpec | None:
     """For `import keras`: Keras 2 in programs that say they are for the IPU, else nothing."""
-    if not legacy_keras.main_program_is_for_the_ipu():
-        return None
-    legacy_keras.request()
-    if not legacy_keras.is_for_the_ipu():  # the user chose Keras 3
+    if legacy_keras.program_is_for_the_ipu():
+        legacy_keras.request()
+    if not legacy_keras.is_for_the_ipu():  # also where the user chose Keras 3
+        legacy_keras.keras_3_is_imported()
         return None
     import_module("tensorflow")
     return aliases.AliasFinder().find_spec("keras")
@@ -30,7 +30,7 @@ def find_keras() -> ModuleSpec | None:
 def prepare() -> None:
     """Before TensorFlow's own code: Keras 2 for programs that say they are for the IPU, and where
     XLA keeps what it compiles."""
-    if legacy_keras.main_program_is_for_the_ipu():
+    if legacy_keras.program_is_for_the_ipu():
         legacy_keras.request()
     if settings.get("TF_POPLAR_FLAGS"):
         from . import executable_cache

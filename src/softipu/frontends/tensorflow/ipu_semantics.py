@@ -19,7 +19,7 @@ from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import gen_math_ops, gen_nn_ops
 
-from . import layouts, replicas, system
+from . import layouts, replicas
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -175,7 +175,8 @@ def _compile_for_ipus() -> None:
 
 
 def _run_compiled_functions_on_all_replicas() -> None:
-    """A function compiled for an IPU device, and called there, is a program for all its IPUs."""
+    """A function compiled for an IPU device, and called there, is a program for all its IPUs; one
+    that a program calls is a part of it, which XLA can't compile: queues and feeds are in it."""
     stock = polymorphic_function.Function.__call__
     if hasattr(stock, "_softipu_stock"):
         return
@@ -184,11 +185,13 @@ def _run_compiled_functions_on_all_replicas() -> None:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self._jit_compile:
             return stock(self, *args, **kwargs)
-        if replicas.total() > 1:  # part of a program, which XLA can't compile
-            return stock(_without_xla(self), *args, **kwargs)
-        if not _replicated_here():
-            return stock(self, *args, **kwargs)
         run = import_module("tensorflow.python.ipu._run")
+        if replicas.tracing() is not None or run.being_compiled():
+            return stock(_without_xla(self), *args, **kwargs)
+        if "device:IPU:" not in device_util.current():
+            return stock(self, *args, **kwargs)
+        if not tf.executing_eagerly() and not tf.inside_function():  # a graph of TensorFlow 1
+            return stock(_without_xla(self), *args, **kwargs)
         return run.run_replicated(self, args, kwargs)
 
     __call__._softipu_stock = stock  # type: ignore[attr-defined]
@@ -203,12 +206,3 @@ def _without_xla(function: Any) -> Any:
         clone = _clones[function] = function._clone(None)
         clone._jit_compile = None
     return _clones[function]
-
-
-def _replicated_here() -> bool:
-    if not tf.executing_eagerly() or replicas.tracing() is not None:
-        return False
-    _, is_ipu, ordinal = device_util.current().partition("device:IPU:")
-    if not is_ipu or not system.configured(int(ordinal)):
-        return False
-    return system.ipus(int(ordinal)) * system.instance()[1] > 1

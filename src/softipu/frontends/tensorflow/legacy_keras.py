@@ -1,7 +1,7 @@
 """IPU programs are written for Keras 2; TensorFlow picks its Keras when that is first used.
 
 The choice is one environment variable for the whole process, so it is only made for programs that
-import the IPU modules: before TensorFlow loads where the main program's text says so, else when
+import the IPU modules: before TensorFlow loads where the program's text says so, else when
 `tensorflow.python.ipu` is imported, which is in time unless Keras 3 has been used before.
 """
 
@@ -10,17 +10,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from pathlib import Path
+
+from . import program_text
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
 #: The spellings under which programs import us.
 _MENTION = re.compile(
-    r"tensorflow\.python\.ipu|tensorflow\.python\s+import\s[^\n]*\bipu\b|keras\.ipu|"
-    r"keras\s+import\s[^\n]*\bipu\b|import_module\(.tensorflow\.python\.ipu|"
-    r"ipu_tensorflow_addons"
+    r"tensorflow\.python\.ipu|keras\.ipu|tensorflow\.compiler\.plugin|"
+    r"(?:tensorflow\.python|keras)\s+import\s*(?:\([^)]*|[^\n]*)\bipu\b|"
+    r"ipu_tensorflow_addons|popdist\.tensorflow"
 )
-_LARGEST_PROGRAM = 4_000_000
 _asked: list[bool] = []
+#: Where the program's own code imported Keras 3 as `keras`.
+_keras_3: list[str] = []
 
 
 def requested() -> bool:
@@ -38,22 +40,29 @@ def is_for_the_ipu() -> bool:
     return bool(_asked) and requested()
 
 
-def main_program_is_for_the_ipu() -> bool:
+def program_is_for_the_ipu() -> bool:
     """Whether the program that this process runs names the IPU modules in its own text."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    if not main or not main.endswith(".py"):
-        return False
-    path = Path(main)
-    try:
-        if path.stat().st_size > _LARGEST_PROGRAM:
-            return False
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # a main program that is not a file has no text to look at
-        return False
-    return _MENTION.search(text) is not None
+    return any(_MENTION.search(text) for text in program_text.texts())
 
 
-def loaded_too_early() -> bool:
+def keras_3_is_imported() -> None:
+    """Called before `import keras` gets Keras 3; what libraries do with it is their own affair, and
+    who set the variable has chosen."""
+    if VARIABLE in os.environ:
+        return
+    frame = program_text.importer()
+    if frame is not None and not program_text.is_installed(frame.f_code.co_filename):
+        _keras_3.append(f"{frame.f_code.co_filename}, line {frame.f_lineno}")
+
+
+def used_too_early() -> str | None:
+    """What of Keras 3 this process already uses, and where."""
+    if _keras_3 and "keras" in sys.modules:
+        return f"`keras` ({_keras_3[0]})"
+    return "`tf.keras`" if _loaded_too_early() else None
+
+
+def _loaded_too_early() -> bool:
     """Whether this process already uses Keras 3 under the name tf.keras."""
     modules = (sys.modules.get("tensorflow.keras"), vars(sys.modules["tensorflow"]).get("keras"))
     # Looked up in their dictionaries: asking the lazy loader of Keras anything would load it.

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from softipu.errors import KerasAlreadyLoaded
 
-from . import aliases, legacy_keras, legacy_optimizers, moved_names
+from . import aliases, legacy_keras, legacy_optimizer_state, legacy_optimizers, moved_names
 
 _PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics")
 
@@ -27,6 +27,8 @@ def keras_as_in_2_6() -> None:
     _use_keras_2()
     aliases.SPELLINGS.update(moved_names.MODULES)
     legacy_optimizers.install()
+    legacy_optimizer_state.install()
+    _add_version()
 
 
 def extend_keras() -> None:
@@ -35,8 +37,9 @@ def extend_keras() -> None:
 
 
 def _use_keras_2() -> None:
-    if legacy_keras.loaded_too_early():
-        raise KerasAlreadyLoaded("Keras 3 was used before the IPU modules were imported")
+    used = legacy_keras.used_too_early()
+    if used:
+        raise KerasAlreadyLoaded(f"Keras 3 was used before the IPU modules were imported: {used}")
     legacy_keras.request()
     import tensorflow as tf
     from tensorflow.python.tools import module_util
@@ -51,3 +54,10 @@ def _add_keras_ipu() -> None:
     module = import_module("tf_keras.ipu")
     for name in ("tf_keras", "tf_keras.api._v2.keras", "tf_keras.src", "tensorflow.keras"):
         import_module(name).ipu = module  # type: ignore[attr-defined]
+
+
+def _add_version() -> None:
+    """TensorFlow 2.6 had it as `tf.keras.__version__`."""
+    version = import_module("tf_keras").__version__
+    for name in ("tf_keras.api._v2.keras", "tensorflow.keras"):
+        vars(import_module(name)).setdefault("__version__", version)

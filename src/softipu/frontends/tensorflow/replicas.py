@@ -319,6 +319,8 @@ class Replicated:
         self._copies: dict[int, _Copies] = {}
         self._started: Any = None
         self._outer: Any = None
+        #: The operations after which all replicas are through.
+        self._done: list[Any] = []
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """The flat outputs of each replica."""
@@ -345,6 +347,8 @@ class Replicated:
             graph = func_graph.func_graph_from_py_func(
                 "softipu_replicas", outer, specs, {}, add_control_dependencies=False
             )
+        # What has no results, or none that anybody wants, runs all the same.
+        graph.control_outputs.extend(self._done)
         kind = function_type.from_structured_signature(
             (specs, {}), graph.structured_outputs, graph.function_captures.capture_types
         )
@@ -362,9 +366,14 @@ class Replicated:
                 results.append(self._call(inputs, handles))
         done = [call for _, call in results]
         with tf.control_dependencies(done):
-            done += [each.seen.assign(each.read()) for each in copies if each.seen is not None]
+            done += [
+                each.seen.assign(each.read(), read_value=False)
+                for each in copies
+                if each.seen is not None
+            ]
             if self._started is not None:
-                done.append(self._started.assign(True))
+                done.append(self._started.assign(True, read_value=False))
+        self._done = done
         with tf.control_dependencies(done):
             return [[tf.identity(t) for t in outputs] for outputs, _ in results]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from softipu.frontends.tensorflow import patches
+from softipu.frontends.tensorflow import patches, unknown_names
 
 #: Names that programs use as `ipu.NAME` -> the module behind it.
 _MODULES = {
@@ -40,20 +40,21 @@ _MODULES = {
         )
     },
 }  # fmt: skip
+__all__ = sorted({*_MODULES, "outlined_function"})
 
 
 def __getattr__(name: str) -> Any:
     if name == "outlined_function":
         return import_module(".ops.functional_ops", __name__).outlined_function
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise unknown_names.error(__name__, name, __all__)
     module = import_module(_MODULES[name], __name__)
     globals()[name] = module
     return module
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, "outlined_function"})
+    return sorted({*globals(), *__all__})
 
 
 patches.install()

@@ -111,7 +111,7 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:
         del destinations, options
-        if tf_device.DeviceSpec.from_string(device_util.current()).device_type != "IPU":
+        if not _current_device_is_ipu():
             return value
         if reduce_op == reduce_util.ReduceOp.MEAN:
             return cross_replica_ops.cross_replica_mean(value)
@@ -120,10 +120,14 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
         raise ValueError(f"Unsupported reduce op: {reduce_op}")
 
     def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> Any:
-        """Many small gradients travel as one message for each type."""
+        """Many small gradients travel as one message for each type.
+
+        Those of lookups become dense also where nothing is to be added up: optimisers then update
+        all rows of a table, not only those that were looked up.
+        """
         values = [value for value, _ in pairs]
         if replicas.total() == 1:
-            return values
+            return [_dense(value) for value in values] if _current_device_is_ipu() else values
         return replicas.in_one_message(
             values, lambda value: self._reduce_to(reduce_op, value, None, options)
         )
@@ -183,6 +187,15 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
     def non_slot_devices(self, var_list: Any) -> str:
         del var_list
         return self._ipu_device
+
+
+def _current_device_is_ipu() -> bool:
+    device = tf_device.DeviceSpec.from_string(device_util.current())
+    return bool(device.device_type == "IPU")
+
+
+def _dense(value: Any) -> Any:
+    return tf.convert_to_tensor(value) if isinstance(value, tf.IndexedSlices) else value
 
 
 def _check_types(fn: Any, args: Any, kwargs: Any) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 import tensorflow as tf
 
+from ._named_numbers import NamedNumber
 
-class BaseType(IntEnum):
+
+class BaseType(NamedNumber):
     Unknown = 0
     Int16 = 1
     Int32 = 2

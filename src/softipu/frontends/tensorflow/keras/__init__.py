@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from softipu.frontends.tensorflow import unknown_names
+
 from . import delegation
 
 __ipu__built__ = "1"
@@ -39,4 +41,4 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         stages = import_module(".extensions.pipeline_stage_assignment", __name__)
         return getattr(stages, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise unknown_names.error(__name__, name, __all__)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Any
 
 import tensorflow as tf
 
 from .. import ipu_outfeed_queue
+from .._named_numbers import NamedNumber
 from ..eager import backprop
 from ..optimizers.ipu_optimizer import is_keras_optimizer
 
 
-class PipelineSchedule(IntEnum):
+class PipelineSchedule(NamedNumber):
     """How the stages of successive micro-batches overlap on the IPUs; results are the same."""
 
     Grouped = 0

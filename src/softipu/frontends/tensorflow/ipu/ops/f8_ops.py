@@ -8,14 +8,15 @@ signed, in its lower six: a number stands for itself times two to the scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from .._named_numbers import NamedNumber
 
-class Format(IntEnum):
+
+class Format(NamedNumber):
     F143 = 0
     F152 = 1
 

@@ -6,6 +6,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from softipu.frontends.tensorflow import unknown_names
+
 #: Names that programs import from here -> the module that has them.
 _MODULES = {
     "CrossReplicaGradientAccumulationOptimizer": "gradient_accumulation_optimizer",
@@ -19,13 +21,14 @@ _MODULES = {
     "ShardedOptimizer": "sharded_optimizer",
     "_MapGradientOptimizerInvertedChaining": "map_gradient_optimizer",
 }
+__all__ = sorted(name for name in _MODULES if not name.startswith("_"))
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise unknown_names.error(__name__, name, _MODULES)
     return import_module(f".{name}", __name__)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tensorflow.python.ipu import ipu_infeed_queue, ipu_outfeed_queue
 from tensorflow.python.ipu.ops import _pipeline_checks, pipelining_ops
 from tensorflow.python.ipu.optimizers import gradient_accumulation_optimizer
+from tensorflow.python.util import nest
 from tf_keras.src.engine import training
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers.legacy import optimizer_v2
@@ -151,3 +152,17 @@ def optimizer_can_accumulate(optimizer: Any) -> None:
         "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
         "OptimizerV2.minimize."
     )
+
+
+def demand_values(results: Any, step: str) -> None:
+    """What a step returns leaves the loop over the steps, and None cannot."""
+    if results is None:
+        raise ValueError(
+            f"The {step} returned None. Return a dictionary of values, which may be empty."
+        )
+    missing = [path for path, value in nest.flatten_with_tuple_paths(results) if value is None]
+    if missing:
+        names = ", ".join("".join(f"[{key!r}]" for key in path) for path in missing)
+        raise ValueError(
+            f"The {step} returned None as {names}. Leave it out, or return a number in its place."
+        )

@@ -24,6 +24,7 @@ from softipu.frontends.tensorflow import (
     system,
 )
 
+from . import checks
 from .accumulation import Accumulator
 from .choice import Choice, compiled_step
 
@@ -193,6 +194,7 @@ class Execution:
 
         def step(data: Any) -> Any:
             results = self.step(data)
+            checks.demand_values(results, f"{self.mode}_step of the model {self._model.name}")
             with tf.control_dependencies(_tensors(results)):
                 counter.assign_add(1)
             return results

@@ -100,7 +100,9 @@ class ModelExtension(PipelineExtension):
             if not self.built:
                 self.build(tf.nest.map_structure(_shape, inputs))
             try:
-                return self.call(inputs, **self._training_argument())
+                # A `tf.function` takes no symbolic inputs, the Python function behind it does.
+                call = getattr(self.call, "python_function", self.call)
+                return call(inputs, **self._training_argument())
             except (tf.errors.InvalidArgumentError, TypeError) as error:
                 raise ValueError(
                     "You cannot pass a plain shape to your model's `build` function if your layers "

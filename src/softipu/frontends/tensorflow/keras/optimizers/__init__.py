@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from softipu.frontends.tensorflow import unknown_names
+
 from .adam import ALSOptimizerAdam
 from .als_optimizer import ALSGradientAccumulationOptimizer, ALSOptimizer
 from .gradient_accumulation_optimizer import GradientAccumulationOptimizer
@@ -16,3 +20,7 @@ __all__ = [
     "ALSOptimizerSGD",
     "GradientAccumulationOptimizer",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise unknown_names.error(__name__, name, __all__)

@@ -1,0 +1,108 @@
+"""Compiled functions that programs for the IPU call, and host functions that call such programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.python import ipu
+from tensorflow.python.ipu.ops.cross_replica_ops import cross_replica_sum
+
+IPU = "/device:IPU:0"
+
+
+@pytest.fixture
+def doubled():
+    """A compiled function with an outfeed, which XLA cannot compile, and that outfeed."""
+    feed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    @tf.function(jit_compile=True)
+    def double(x):
+        feed.enqueue(x)
+        return cross_replica_sum(x) * 2
+
+    double.feed = feed
+    return double
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_compiled_function_is_a_part_of_the_program_that_calls_it(ipus, doubled, replicas):
+    @tf.function(jit_compile=True)
+    def program(x):
+        for _ in tf.range(2):
+            x = doubled(x)
+        return x
+
+    strategy = ipus(replicas)
+    assert strategy.run(program, [tf.constant(1.0)]).numpy() == (2 * replicas) ** 2
+    fed = doubled.feed.dequeue().numpy()
+    assert fed.reshape(2, replicas)[:, 0].tolist() == [1, 2 * replicas]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_host_function_runs_the_program_on_all_replicas(ipus, doubled, replicas):
+    @tf.function
+    def on_host(x):
+        for _ in tf.range(2):
+            x = strategy.run(doubled, [x])
+        return x
+
+    strategy = ipus(replicas)
+    assert on_host(tf.constant(1.0)).numpy() == (2 * replicas) ** 2
+    assert doubled.feed.dequeue().numpy().size == 2 * replicas
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_program_runs_also_where_nobody_wants_its_result(ipus, replicas):
+    strategy = ipus(replicas)
+    with strategy.scope():
+        total = tf.Variable(0.0)
+
+    @tf.function(jit_compile=True)
+    def program():
+        total.assign_add(cross_replica_sum(1.0))
+
+    @tf.function
+    def on_host():
+        for _ in tf.range(3):
+            strategy.run(program)
+
+    on_host()
+    on_host()
+    assert total.numpy() == 6 * replicas
+
+
+def test_a_compiled_function_on_an_ipu_device_is_a_program_for_one_ipu_too(ipus, doubled):
+    ipus(1)
+    with tf.device(IPU):
+        assert doubled(tf.constant(2.0)).numpy() == 4
+    assert doubled.feed.dequeue().numpy().tolist() == [2]
+
+
+def test_a_compiled_function_in_a_session_is_a_part_of_the_program(ipus, doubled):
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [])
+        with tf.device(IPU):
+            result = ipu.ipu_compiler.compile(lambda x: doubled(x) + 1, [x])
+        with tf.compat.v1.Session() as session:
+            ipus(1)
+            assert session.run(result, {x: 3}) == [7]
+
+
+@pytest.mark.parametrize("compiled", [None, True])
+def test_the_call_of_a_model_may_be_a_function(ipus, compiled):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+
+        @tf.function(jit_compile=compiled)
+        def call(self, x):
+            return self.dense(x)
+
+    with ipus(1).scope():
+        model = Model()
+        model.compile("sgd", "mse")
+        predicted = model.predict(np.ones((4, 3), np.float32), batch_size=2)
+    assert predicted.tolist() == [[3]] * 4
