@@ -62,12 +62,31 @@ def _compiled_with_ipu() -> bool:
 
 def _patch_devices(paddle: Any) -> None:
     module = paddle.device
-    module._convert_to_place = places.convert_to_place(module._convert_to_place)
-    set_device = _like(module.set_device)(places.set_device(module.set_device))
     expected = paddle.base.framework._current_expected_place_
-    get_device = _like(module.get_device)(places.get_device(module.get_device, expected))
-    for holder in (paddle, module):
-        holder.set_device, holder.get_device = set_device, get_device
+    # paddle.device is a copy of the module in which its functions look for each other.
+    inner = module._convert_to_place.__globals__
+    for name, replacement in {
+        "_convert_to_place": places.convert_to_place(module._convert_to_place),
+        "set_device": places.set_device(module.set_device),
+        "get_device": places.get_device(module.get_device, expected),
+        "get_device_module": places.get_device_module(module.get_device_module, expected),
+    }.items():
+        inner[name] = _like(inner[name])(replacement)
+        setattr(module, name, inner[name])
+    for name in ("set_device", "get_device", "get_device_module"):
+        setattr(paddle, name, inner[name])
+    original: Callable[..., Any] = paddle.base.framework._get_paddle_place
+    _replace_everywhere(original, _like(original)(places.paddle_place(original)))
+    if usage.has_plugin():
+        module.Device._SUPPORTED_TYPES.add(usage.DEVICE)
+        module.Device._to_place = places.place_of_device(module.Device._to_place)
+
+
+def _replace_everywhere(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """Also where Paddle's modules have imported the function by its name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(original.__name__) is original:
+            setattr(module, original.__name__, replacement)
 
 
 def _like(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
