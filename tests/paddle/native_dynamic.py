@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import paddle
 import pytest
 from paddle.static import IpuStrategy
+
+from softipu.frontends.paddle.backend import IpuBackend
 
 STEPS = 8
 
@@ -93,6 +96,38 @@ def test_a_layer_infers(tmp_path: Path) -> None:
         found = model(x)
         assert isinstance(found, paddle.Tensor)
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize("full_graph", [None, False, True])
+@pytest.mark.parametrize("decorated", [True, False])
+def test_layers_run_on_ipus_whatever_graph_was_asked_for(
+    full_graph: bool | None, decorated: bool
+) -> None:
+    asked = {} if full_graph is None else {"full_graph": full_graph}
+    to_static = functools.partial(paddle.jit.to_static, **asked)
+
+    class Layer(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = paddle.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            return paddle.tanh(self.linear(x))
+
+    if decorated:
+        Layer.forward = to_static(Layer.forward)
+    layer = Layer()
+    x = paddle.ones([3, 4])
+    expected = paddle.tanh(layer.linear(x)).numpy()
+    IpuBackend.get_instance().reset()
+    strategy = IpuStrategy()
+    try:
+        strategy.set_graph_config(is_training=False)
+        traced = layer if decorated else to_static(layer)
+        np.testing.assert_allclose(traced(x).numpy(), expected, rtol=1e-6)
+        assert IpuBackend.get_instance().ipu_ids
     finally:
         strategy.release_patch()
 

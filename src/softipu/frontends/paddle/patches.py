@@ -28,6 +28,7 @@ def install(paddle: Any) -> None:
     _patch_static_mode(paddle)
     _patch_executor(paddle)
     _patch_tracing(paddle.base.compiler.IpuDynamicPatcher)
+    _patch_graph_breaks()
     launcher.install(importlib.import_module("paddle.distributed.launch.context"))
     paddle.utils.run_check = run_check.replacement(paddle, paddle.utils.run_check)
     sys.meta_path.append(legacy_fluid.Finder())
@@ -193,3 +194,24 @@ def _patch_tracing(patcher: Any) -> None:
         return CompiledLayer(executable, concrete_program.outputs)
 
     partial_program.partial_program_from = partial_program_from
+
+
+def _patch_graph_breaks() -> None:
+    """IPU programs are whole: a function is not cut where Python interferes, but traced at once.
+
+    It is what `to_static` did when these programs were written, and Paddle refuses to cut in the
+    representation that they need.
+    """
+    from paddle.jit.dy2static import program_translator
+
+    whole, cut = program_translator.ASTStaticFunction, program_translator.SymbolicStaticFunction
+    original = cut._perform_call
+
+    @functools.wraps(original)
+    def perform_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not usage.in_use():
+            return original(self, *args, **kwargs)
+        self.__class__ = whole  # the same state, for good
+        return self._perform_call(*args, **kwargs)
+
+    cut._perform_call = perform_call
