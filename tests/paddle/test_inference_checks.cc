@@ -241,6 +241,7 @@ void Errors() {
     config.EnableIpu(64);
     CreatePredictor(config);
   });
+  note("device", [] { Config(model, weights).EnableCustomDevice("nobodys", 0); });
   note("file", [] { Config(model, weights).LoadIpuConfig("/nowhere"); });
   const auto predictor = CreatePredictor(IpuConfig());
   auto input = predictor->GetInputHandle("image");

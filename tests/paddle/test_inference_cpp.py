@@ -163,6 +163,7 @@ def test_errors_are_exceptions_with_our_text(check):
         "missing": "Cannot open file .*none",
         "count": "SIPU-4101: ipu_device_num=0",
         "many": "SIPU-1202: 64 IPUs",
+        "device": "SIPU-4130: enable_custom_device.'nobodys'.: Paddle has no such device",
         "file": "SIPU-4102: .*nowhere",
         "unset": "SIPU-4120: Input 'image' of tiny was never set",
         "early": "SIPU-4120: Tensor 'image': its shape is not known",
