@@ -85,6 +85,58 @@ def test_a_schedule_sets_the_rate() -> None:
     np.testing.assert_allclose(on_ipu, on_cpu, rtol=1e-5)
 
 
+def _again(strategy: Any, model: Any, optimizer: Any, how: str) -> tuple[Any, Any, Any]:
+    """Has the model compiled anew in one of the ways in which programs do."""
+    if how == "by an option":
+        strategy.set_graph_config(is_training=True)
+    elif how == "after inference":
+        strategy.set_graph_config(is_training=False)
+        model(batch()[0])
+        strategy.set_graph_config(is_training=True)
+    else:
+        strategy.release_patch()
+        strategy = IpuStrategy()
+        strategy.set_graph_config(is_training=True)
+        if how == "from saved states":
+            states = model.state_dict(), optimizer.state_dict()
+            states = tuple({name: np.array(v) for name, v in part.items()} for part in states)
+            model, optimizer = _model_and(type(optimizer))
+            model.set_state_dict(states[0])
+            optimizer.set_state_dict(states[1])
+        strategy.set_optimizer(optimizer)
+    return strategy, model, optimizer
+
+
+def _model_and(optimizer: Any) -> tuple[Any, Any]:
+    paddle.seed(1)
+    with paddle.utils.unique_name.guard():
+        model = Classifier(False)
+    return model, optimizer(0.05, parameters=model.parameters())
+
+
+@pytest.mark.parametrize("optimizer", [paddle.optimizer.Adam, paddle.optimizer.Momentum])
+@pytest.mark.parametrize(
+    "how", ["by an option", "after inference", "by a new strategy", "from saved states"]
+)
+def test_states_of_the_optimizer_outlive_compilations(how: str, optimizer: Any) -> None:
+    losses = []
+    for recompiles in (False, True):
+        model, used = _model_and(optimizer)
+        strategy = IpuStrategy()
+        strategy.set_graph_config(is_training=True)
+        strategy.set_optimizer(used)
+        found = []
+        try:
+            for step in range(STEPS):
+                if recompiles and step in (2, 4):
+                    strategy, model, used = _again(strategy, model, used, how)
+                found.append(float(model(*batch())[1]))
+        finally:
+            strategy.release_patch()
+        losses.append(found)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
 def test_a_layer_infers(tmp_path: Path) -> None:
     paddle.seed(1)
     model = Classifier(False)

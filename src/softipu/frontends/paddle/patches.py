@@ -174,9 +174,12 @@ def _patch_tracing(patcher: Any) -> None:
     def convert_concrete_program(
         strategy: Any, concrete_program: Any, class_instance: Any = None
     ) -> Any:
-        from .dynamic import weights_in_host_memory
+        from .dynamic import optimizer_states_kept, weights_in_host_memory
 
-        with weights_in_host_memory(concrete_program.parameters):
+        with (
+            weights_in_host_memory(concrete_program.parameters),
+            optimizer_states_kept(strategy),
+        ):
             return convert(strategy, concrete_program, class_instance)
 
     patcher.convert_concrete_program = staticmethod(convert_concrete_program)
