@@ -111,6 +111,7 @@ def test_places_and_counts() -> None:
     place = paddle.IPUPlace()
     assert isinstance(place, paddle.device.IPUPlace)
     assert str(place) == "Place(ipu)"
+    assert str(paddle.static.Executor("ipu").place) == "Place(ipu)"
 
 
 def test_the_device_without_the_plugin() -> None:
@@ -126,6 +127,10 @@ def test_the_device_without_the_plugin() -> None:
             paddle.set_device("ipu")
         with pytest.raises(PaddlePluginMissing, match="SIPU-4009"):
             paddle.set_device("ipu:1")
+        with pytest.raises(PaddlePluginMissing, match="SIPU-4009"):
+            paddle.to_tensor([1.0], place="ipu:1")
+        with pytest.raises(PaddlePluginMissing, match="SIPU-4009"):
+            paddle.ones([1]).to("ipu:1")
     finally:
         paddle.set_device("cpu")
         paddle.enable_static()

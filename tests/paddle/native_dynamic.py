@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import paddle
 import pytest
 from paddle.static import IpuStrategy
+
+from softipu.frontends.paddle.backend import IpuBackend
 
 STEPS = 8
 
@@ -82,6 +85,58 @@ def test_a_schedule_sets_the_rate() -> None:
     np.testing.assert_allclose(on_ipu, on_cpu, rtol=1e-5)
 
 
+def _again(strategy: Any, model: Any, optimizer: Any, how: str) -> tuple[Any, Any, Any]:
+    """Has the model compiled anew in one of the ways in which programs do."""
+    if how == "by an option":
+        strategy.set_graph_config(is_training=True)
+    elif how == "after inference":
+        strategy.set_graph_config(is_training=False)
+        model(batch()[0])
+        strategy.set_graph_config(is_training=True)
+    else:
+        strategy.release_patch()
+        strategy = IpuStrategy()
+        strategy.set_graph_config(is_training=True)
+        if how == "from saved states":
+            states = model.state_dict(), optimizer.state_dict()
+            states = tuple({name: np.array(v) for name, v in part.items()} for part in states)
+            model, optimizer = _model_and(type(optimizer))
+            model.set_state_dict(states[0])
+            optimizer.set_state_dict(states[1])
+        strategy.set_optimizer(optimizer)
+    return strategy, model, optimizer
+
+
+def _model_and(optimizer: Any) -> tuple[Any, Any]:
+    paddle.seed(1)
+    with paddle.utils.unique_name.guard():
+        model = Classifier(False)
+    return model, optimizer(0.05, parameters=model.parameters())
+
+
+@pytest.mark.parametrize("optimizer", [paddle.optimizer.Adam, paddle.optimizer.Momentum])
+@pytest.mark.parametrize(
+    "how", ["by an option", "after inference", "by a new strategy", "from saved states"]
+)
+def test_states_of_the_optimizer_outlive_compilations(how: str, optimizer: Any) -> None:
+    losses = []
+    for recompiles in (False, True):
+        model, used = _model_and(optimizer)
+        strategy = IpuStrategy()
+        strategy.set_graph_config(is_training=True)
+        strategy.set_optimizer(used)
+        found = []
+        try:
+            for step in range(STEPS):
+                if recompiles and step in (2, 4):
+                    strategy, model, used = _again(strategy, model, used, how)
+                found.append(float(model(*batch())[1]))
+        finally:
+            strategy.release_patch()
+        losses.append(found)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
 def test_a_layer_infers(tmp_path: Path) -> None:
     paddle.seed(1)
     model = Classifier(False)
@@ -93,6 +148,38 @@ def test_a_layer_infers(tmp_path: Path) -> None:
         found = model(x)
         assert isinstance(found, paddle.Tensor)
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize("full_graph", [None, False, True])
+@pytest.mark.parametrize("decorated", [True, False])
+def test_layers_run_on_ipus_whatever_graph_was_asked_for(
+    full_graph: bool | None, decorated: bool
+) -> None:
+    asked = {} if full_graph is None else {"full_graph": full_graph}
+    to_static = functools.partial(paddle.jit.to_static, **asked)
+
+    class Layer(paddle.nn.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = paddle.nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            return paddle.tanh(self.linear(x))
+
+    if decorated:
+        Layer.forward = to_static(Layer.forward)
+    layer = Layer()
+    x = paddle.ones([3, 4])
+    expected = paddle.tanh(layer.linear(x)).numpy()
+    IpuBackend.get_instance().reset()
+    strategy = IpuStrategy()
+    try:
+        strategy.set_graph_config(is_training=False)
+        traced = layer if decorated else to_static(layer)
+        np.testing.assert_allclose(traced(x).numpy(), expected, rtol=1e-6)
+        assert IpuBackend.get_instance().ipu_ids
     finally:
         strategy.release_patch()
 

@@ -60,6 +60,19 @@ def test_numbers_of_another_width_are_converted(program: Any) -> None:
     np.testing.assert_array_equal(program.run(compiled, wide)[0], program.run(compiled, data(4))[0])
 
 
+def test_whole_numbers_must_fit_the_declared_type() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [2], "int32")
+        return ["x"], [x + 1]
+
+    program = built(build)
+    compiled = program.compile(is_training=False)
+    found = program.run(compiled, {"x": np.array([1, 2**31 - 2])})[0]
+    np.testing.assert_array_equal(found, [2, 2**31 - 1])
+    with pytest.raises(InvalidIpuFeed, match=r"fed with int64 from 1 to 2147483648\."):
+        program.run(compiled, {"x": np.array([1, 2**31])})
+
+
 def test_all_inputs_must_be_named_for_compilation(program: Any) -> None:
     strategy = paddle.static.IpuStrategy()
     strategy.set_graph_config(is_training=False)

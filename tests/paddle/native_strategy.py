@@ -144,9 +144,9 @@ def test_patterns_are_switched_by_name(strategy: IpuStrategy) -> None:
 
 def test_lists_and_maps_collect(strategy: IpuStrategy) -> None:
     strategy.set_options({"dot_checks": ["Fwd1"], "engine_options": {"a": "1"}})
-    strategy.set_options({"dot_checks": {"Fwd0"}, "engine_options": {"b": 2}})
+    strategy.set_options({"dot_checks": {"Fwd0"}, "engine_options": {"b": 2, "c": True}})
     assert strategy.get_option("dot_checks") == ["Fwd0", "Fwd1"]
-    assert strategy.get_option("engine_options") == {"a": "1", "b": "2"}
+    assert strategy.get_option("engine_options") == {"a": "1", "b": "2", "c": "1"}
 
 
 def test_half_partials_are_a_view_of_two_options(strategy: IpuStrategy) -> None:

@@ -364,6 +364,12 @@ def test_an_ipu_of_the_plugin_that_does_not_exist(tiny_models, plugin):
         config.enable_custom_device("ipu", 99)
 
 
+def test_a_device_of_no_plugin(tiny_models, plugin):
+    config = plain_config(tiny_models / "tiny", "json")
+    with pytest.raises(errors.InferenceUnsupported, match="Plugins brought these: ipu"):
+        config.enable_custom_device("nobodys", 0)
+
+
 def _python(code: str, *arguments: str, env=None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],

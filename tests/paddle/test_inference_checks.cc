@@ -94,6 +94,10 @@ void Options() {
   Require(config.use_ipu() && config.ipu_device_num() == 2, "devices");
   Require(config.ipu_micro_batch_size() == 3 && config.ipu_batches_per_step() == 4, "batches");
   Require(config.ipu_enable_pipelining() && config.ipu_enable_fp16(), "switches");
+  Require(config.ipu_available_memory_proportion() == 0.5f, "proportion");
+  Require(!config.ipu_enable_half_partial() && !config.ipu_enable_model_runtime_executor(), "rest");
+  Require(config.ipu_custom_ops_info().at(0).at(1) == "Relu", "custom operations");
+  Require(!config.ipu_custom_patterns().at("SomePattern"), "patterns");
   Config copy(config);
   Config assigned;
   assigned = config;
@@ -107,6 +111,16 @@ void Options() {
   plain.SwitchIrOptim(false);
   Require(!plain.mkldnn_enabled() && plain.cpu_math_library_num_threads() == 2, "cpu");
   Require(!plain.ir_optim() && plain.prog_file() == model && plain.params_file() == weights, "ir");
+  plain.CollectShapeRangeInfo("shapes.txt");
+  Require(plain.shape_range_info_path() == "shapes.txt", "where shapes are collected");
+  plain.EnableTunedTensorRtDynamicShape("shapes.txt");
+  plain.SetTRTDynamicShapeInfo({{"image", {1}}}, {{"image", {1}}}, {{"image", {1}}});
+  plain.Exp_DisableTensorRtOPs({"relu"});
+  plain.Exp_DisableMixedPrecisionOps({"relu"});
+  Require(!plain.tensorrt_engine_enabled() && !plain.use_onnxruntime() && !plain.use_xpu(), "none");
+  Require(plain.memory_pool_init_size_mb() > 0 && plain.fraction_of_gpu_memory_for_pool() == 0,
+          "a GPU's memory");
+  Require(!plain.mkldnn_int8_enabled() && !plain.use_feed_fetch_ops_enabled(), "switches");
   Require(!plain.pass_builder()->AllPasses().empty(), "passes");
   Require(plain.Summary().find("model_file") != std::string::npos, "summary");
   Require(paddle_infer::GetVersion().find("version") != std::string::npos, "version");
@@ -241,6 +255,7 @@ void Errors() {
     config.EnableIpu(64);
     CreatePredictor(config);
   });
+  note("device", [] { Config(model, weights).EnableCustomDevice("nobodys", 0); });
   note("file", [] { Config(model, weights).LoadIpuConfig("/nowhere"); });
   const auto predictor = CreatePredictor(IpuConfig());
   auto input = predictor->GetInputHandle("image");

@@ -163,6 +163,7 @@ def test_errors_are_exceptions_with_our_text(check):
         "missing": "Cannot open file .*none",
         "count": "SIPU-4101: ipu_device_num=0",
         "many": "SIPU-1202: 64 IPUs",
+        "device": "SIPU-4130: enable_custom_device.'nobodys'.: Paddle has no such device",
         "file": "SIPU-4102: .*nowhere",
         "unset": "SIPU-4120: Input 'image' of tiny was never set",
         "early": "SIPU-4120: Tensor 'image': its shape is not known",
@@ -237,6 +238,32 @@ def test_the_install_directory_is_laid_out_as_paddles(prefix):
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake (apt install cmake)")
+def test_what_build_files_for_paddles_own_library_link_is_there(prefix, tmp_path, tiny_models):
+    """Paddle's demos name files, and libraries with a folder for each."""
+    third_party = prefix / "third_party" / "install"
+    files = [
+        *(prefix / "paddle" / "lib" / f"lib{name}.so" for name in ("paddle_inference", "phi", "common")),
+        *(third_party / "mklml" / "lib" / f"lib{name}.so" for name in ("mklml_intel", "iomp5")),
+        third_party / "mkldnn" / "lib" / "libdnnl.so.3",
+        third_party / "openblas" / "lib" / "libopenblas.a",
+    ]  # fmt: skip
+    names = ("protobuf", "xxhash", "cryptopp", "utf8proc")
+    target = tmp_path / "checks"
+    subprocess.run(
+        ["g++", "-std=c++11", "-fopenmp", str(CHECKS), "-o", str(target),
+         f"-I{prefix / 'paddle' / 'include'}", *(f"-L{third_party / name / 'lib'}" for name in names),
+         *map(str, files), *(f"-l{name}" for name in names), "-lrt", "-ldl", "-lpthread",
+         f"-Wl,-rpath,{prefix / 'paddle' / 'lib'}"],
+        check=True,
+    )  # fmt: skip
+    needed = subprocess.run(["readelf", "-d", target], capture_output=True, text=True, check=True)
+    assert "libpaddle_inference.so" in needed.stdout
+    assert not re.search("libphi|mklml|dnnl|protobuf", needed.stdout)
+    command = [str(target), *_command(prefix, "options", tiny_models, "json")[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
 def test_the_cmake_package_builds_a_program(prefix, tmp_path):
     (tmp_path / "main.cc").write_text(
         '#include "paddle_inference_api.h"\n'

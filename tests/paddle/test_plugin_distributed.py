@@ -32,12 +32,25 @@ seen["max"] = largest.tolist()
 parts = []
 dist.all_gather(parts, paddle.to_tensor([rank]))
 seen["gathered"] = [part.item() for part in parts]
+exchanged = []
+dist.alltoall(exchanged, [paddle.full([2, 3], 10 * rank + peer, "int32") for peer in range(2)])
+seen["exchanged"] = [exchanged[1 - rank].tolist(), exchanged[rank].tolist()]
+pieces = paddle.concat([paddle.full([peer + 1], 10.0 * rank + peer) for peer in range(2)])
+taken = paddle.zeros([2 * (rank + 1)])
+dist.alltoall_single(taken, pieces, [1, 2], [rank + 1] * 2)
+seen["pieces"] = taken.tolist()
 told = paddle.to_tensor([rank * 10.0])
 dist.broadcast(told, 1)
 seen["told"] = told.item()
 message = paddle.to_tensor([42.0]) if rank == 0 else paddle.zeros([1])
 dist.send(message, 1) if rank == 0 else dist.recv(message, 0)
 seen["message"] = message.item()
+from paddle.distributed.fleet.layers.mpu import mp_ops
+group = dist.new_group([0, 1])
+joined = mp_ops._c_concat(paddle.full([1, 2], float(rank)), group)
+seen["joined"] = joined.tolist()
+own = mp_ops._c_split(joined * (rank + 1), group)
+seen["own"] = mp_ops._mp_allreduce(own, group=group, use_calc_stream=True).tolist()
 paddle.seed(0)
 layer = paddle.nn.Linear(4, 2)
 parallel = paddle.DataParallel(layer)
@@ -83,12 +96,23 @@ def test_each_process_has_a_device_and_an_ipu_of_its_own(seen: list[dict[str, ob
         ("gathered", [0, 1]),
         ("told", 10.0),
         ("message", 42.0),
+        ("joined", [[0.0, 0.0, 1.0, 1.0]]),
+        ("own", [[2.0, 2.0]]),
     ],
 )
 def test_collectives_give_all_the_same(
     what: str, expected: object, seen: list[dict[str, object]]
 ) -> None:
     assert [one[what] for one in seen] == [expected, expected]
+
+
+def test_each_process_gives_each_other_its_own_part(seen: list[dict[str, object]]) -> None:
+    for rank, one in enumerate(seen):
+        other = 1 - rank
+        theirs, mine = [[10 * other + rank] * 3] * 2, [[11 * rank] * 3] * 2
+        assert one["exchanged"] == [theirs, mine]
+        each = rank + 1
+        assert one["pieces"] == [float(rank)] * each + [10.0 + rank] * each
 
 
 def test_data_parallel_gradients_are_the_mean_over_the_processes(

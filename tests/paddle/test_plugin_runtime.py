@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,6 +94,41 @@ def test_set_device_takes_a_name_with_and_without_number() -> None:
     paddle.set_device("ipu:1")
     assert paddle.get_device() == "ipu:1"
     assert str(paddle.ones([2]).place) == "Place(ipu:1)"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda name: paddle.to_tensor([1.0], place=name).place,
+        lambda name: paddle.ones([1], device=name).place,
+        lambda name: paddle.ones([1]).to(name).place,
+        lambda name: paddle.nn.Linear(1, 1).to(name).weight.place,
+        lambda name: paddle.static.Executor(name).place,
+        lambda name: paddle.device.device_to_place(name),
+        lambda name: paddle.set_device(name.upper()),
+        lambda name: paddle.ones([1], device=paddle.device(name)).place,
+        lambda name: loaded_on(name).place,
+        lambda name: loaded_on([paddle.CustomPlace("ipu", 1)]).place,
+    ],
+)
+def test_a_name_with_a_number_is_a_place_wherever_paddle_takes_one(
+    place: Callable[[str], object],
+) -> None:
+    assert str(place("ipu:1")) == "Place(ipu:1)"
+
+
+def loaded_on(places: object) -> Any:
+    loader = paddle.io.DataLoader([np.ones(2, "float32")] * 2, places=places, return_list=True)
+    return next(iter(loader))[0]
+
+
+def test_the_default_device_is_known_with_its_module() -> None:
+    paddle.set_device("ipu:1")
+    assert paddle.get_default_device() == "ipu:1"
+    with paddle.device("ipu:2"):
+        assert paddle.get_device() == "ipu:2"
+    for name in (None, "ipu", "ipu:1"):
+        assert paddle.device.get_device_module(name).__name__ == "paddle.device.custom_device"
 
 
 def test_an_unknown_number_is_an_error_that_says_which_there_are() -> None:

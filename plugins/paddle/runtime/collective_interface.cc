@@ -131,7 +131,10 @@ C_Status AllToAll(const void** from, const size_t* from_count, const C_DataType*
       from_bytes.push_back(from_count[rank] * SizeFor(from_type[rank]));
       to_bytes.push_back(to_count[rank] * SizeFor(to_type[rank]));
     }
-    Of(comm).AllToAll({from, from + ranks}, from_bytes, {to, to + ranks}, to_bytes);
+    // In parentheses: braces would make lists of the two pointers, as they are void pointers too.
+    const std::vector<const void*> sources(from, from + ranks);
+    const std::vector<void*> targets(to, to + ranks);
+    Of(comm).AllToAll(sources, from_bytes, targets, to_bytes);
   });
 }
 

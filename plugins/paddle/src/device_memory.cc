@@ -40,8 +40,10 @@ phi::CPUContext* MakeContext(const phi::Place& device) {
   context->SetZeroAllocator(facade.GetZeroAllocator(cpu).get());
   context->SetHostZeroAllocator(facade.GetZeroAllocator(cpu).get());
   context->SetPinnedAllocator(facade.GetAllocator(cpu).get());
-  context->SetGenerator(phi::DefaultCPUGenerator().get());
-  context->SetHostGenerator(phi::DefaultCPUGenerator().get());
+  // The device's own, which paddle.seed and paddle.set_rng_state set: of one seed, the CPU's numbers.
+  auto* generator = phi::DefaultCustomDeviceGenerator(phi::CustomPlace(device)).get();
+  context->SetGenerator(generator);
+  context->SetHostGenerator(generator);
   return context;
 }
 

@@ -24,6 +24,17 @@ bool MovesData(const std::string& op) {
   return ops.count(op) > 0;
 }
 
+// These compute with other processes: the CPU's go through its own backend, Gloo, or refuse. Paddle
+// has kernels for all plugins' devices that use the plugin's collectives. (Of global_gather and
+// global_scatter too, but those crash in Paddle 3.3: the CPU's at least say that they can't.)
+bool Communicates(const std::string& op) {
+  static const std::set<std::string> ops = {
+      "all_gather", "all_reduce", "all_to_all", "barrier",          "c_concat",
+      "c_identity", "c_split",    "reduce",     "mp_allreduce_sum", "c_softmax_with_cross_entropy",
+  };
+  return ops.count(op) > 0;
+}
+
 [[noreturn]] void Refuse(const std::string& op) {
   PADDLE_THROW(common::errors::Unimplemented(
       "SIPU-4201: the op %s has no kernel for ipu: Paddle would run it on the CPU, which "
@@ -121,7 +132,8 @@ class Registrar {
 void RegisterKernels(const std::string& device_type) {
   const Backend device = phi::TransToPhiBackend(phi::CustomPlace(device_type, 0));
   for (auto& op : phi::KernelFactory::Instance().kernels())
-    if (!MovesData(op.first)) Registrar(op.first, &op.second, device).AddAll();
+    if (!MovesData(op.first) && !Communicates(op.first))
+      Registrar(op.first, &op.second, device).AddAll();
   TakeRealPartsOnDevice();
   // Kernels that a program registers later can't be seen here; this flag is Paddle's own refusal.
   if (StrictMode()) paddle::flags::SetFlagValue("enable_api_kernel_fallback", "false");

@@ -21,7 +21,8 @@ class DeviceAndCpuContext final : public phi::CustomContext, public phi::CPUCont
       : phi::CustomContext(phi::CustomPlace(device.GetPlace())), phi::CPUContext(CpuPlace()) {
     UseResourcesOf<phi::CustomContext>(device);
     UseResourcesOf<phi::CPUContext>(device);
-    phi::CPUContext::SetGenerator(phi::DefaultCPUGenerator().get());
+    phi::CPUContext::SetGenerator(
+        phi::DefaultCustomDeviceGenerator(phi::CustomPlace(device.GetPlace())).get());
     phi::CustomContext::Init();  // wants an allocator
     SetStream(device.GetStream());
     set_xccl_comm(device.xccl_comm());

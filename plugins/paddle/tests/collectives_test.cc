@@ -129,7 +129,7 @@ TEST("a rank that dies does not leave the others waiting") {
   CHECK_EQUAL(failed, 2);
 }
 
-TEST("Paddle's interface joins, sums and leaves") {
+TEST("Paddle's interface joins, sums, exchanges and leaves") {
   C_DeviceInterface interface{};
   softipu::FillCollectives(&interface);
   size_t size = 0;
@@ -142,6 +142,13 @@ TEST("Paddle's interface joins, sums and leaves") {
   float number = 3, sum = 0;
   interface.xccl_all_reduce(&number, &sum, 1, FLOAT32, SUM, comm, nullptr);
   CHECK_EQUAL(sum, 3.0f);
+  float given[] = {1, 2}, taken[] = {0, 0};
+  const void* from = given;
+  void* to = taken;
+  const size_t count = 2;
+  const C_DataType type = FLOAT32;
+  interface.xccl_all_to_all(&from, &count, &type, &to, &count, &type, 0, 1, comm, nullptr);
+  CHECK_EQUAL(taken[0] + 10 * taken[1], 21.0f);
   CHECK_CONTAINS(check::ThrownBy([&] {
                    interface.xccl_all_reduce(&number, &sum, 1, COMPLEX64, SUM, comm, nullptr);
                  }),

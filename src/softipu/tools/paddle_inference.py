@@ -32,6 +32,19 @@ THIRD_PARTY = {
     "gflags": ("gflags/gflags.h", "libgflags.so", "libgflags-dev"),
     "glog": ("glog/logging.h", "libglog.so", "libgoogle-glog-dev"),
 }
+#: Folder -> libraries that build files for Paddle's own library name. Here they are inside Paddle's
+#: wheel, which libpaddle_inference.so loads by itself, so there is nothing to link.
+INSIDE = {
+    "paddle/lib": ("libphi.so", "libphi_core.so", "libcommon.so"),
+    "third_party/install/mklml/lib": ("libmklml_intel.so", "libiomp5.so"),
+    "third_party/install/mkldnn/lib": ("libmkldnn.so.0", *(f"libdnnl.so.{n}" for n in (1, 2, 3))),
+    "third_party/install/onednn/lib": ("libdnnl.so.3",),
+    "third_party/install/openblas/lib": ("libopenblas.a",),
+    "third_party/install/protobuf/lib": ("libprotobuf.so",),
+    "third_party/install/xxhash/lib": ("libxxhash.so",),
+    "third_party/install/cryptopp/lib": ("libcryptopp.so",),
+    "third_party/install/utf8proc/lib": ("libutf8proc.so",),
+}  # fmt: skip
 _SANITIZE = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-g", "-O1")
 
 
@@ -168,6 +181,23 @@ def link_third_party(prefix: Path, root: Path) -> list[str]:
     return missing
 
 
+def answer_for_inside(prefix: Path, root: Path) -> None:
+    """Lets build files link by those names: scripts for the linker that ask for nothing.
+
+    A program that uses such a library itself gets the system's, if it is there.
+    """
+    folders = (root / "lib", root / "lib" / str(sysconfig.get_config_var("MULTIARCH")))
+    for folder, names in INSIDE.items():
+        (prefix / folder).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            found = [str(place / name) for place in folders if (place / name).exists()]
+            wanted = found[0] if found and folder.startswith("third_party") else "-lc"
+            (prefix / folder / name).write_text(
+                "/* Part of Paddle's wheel, which libpaddle_inference.so loads. */\n"
+                f"INPUT ( AS_NEEDED ( {wanted} ) )\n"
+            )
+
+
 def _link(link: Path, target: Path) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
@@ -199,6 +229,7 @@ def install(prefix: Path, *, third_party: Path, sanitize: bool = False) -> list[
     finally:
         fresh.unlink(missing_ok=True)
     (prefix / "version.txt").write_text(version_text(found))
+    answer_for_inside(prefix, third_party)
     return link_third_party(prefix, third_party)
 
 

@@ -6,6 +6,7 @@ which here hands the inputs to the executable.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -66,11 +67,76 @@ def weights_in_host_memory(parameters: Any) -> Iterator[None]:
     framework = paddle.base.framework
     place = framework._current_expected_place_()
     for parameter in parameters:
-        if not parameter.place.is_cpu_place():
-            copy = parameter.cpu()  # lives on its own: the tensor inside it doesn't keep it alive
-            parameter.value().get_tensor()._share_data_with(copy.value().get_tensor())
+        _in_host_memory(parameter)
     framework._set_expected_place(paddle.CPUPlace())
     try:
         yield
     finally:
         framework._set_expected_place(place)
+
+
+@contextlib.contextmanager
+def optimizer_states_kept(strategy: Any) -> Iterator[None]:
+    """Around a compilation, in which Paddle makes the states of the optimizer anew, as zeros.
+
+    States that the optimizer has stay, and all programs of a layer share them; those that
+    `set_state_dict` brought are taken over.
+    """
+    optimizer = getattr(strategy, "_optimizer", None)  # set_optimizer makes the attribute
+    if optimizer is None:
+        yield
+        return
+    before = optimizer._accumulators, optimizer._already_create_accumulator
+    # With states from an earlier program, which are tensors, Paddle would not build another one.
+    optimizer._accumulators = collections.defaultdict(dict)
+    optimizer._already_create_accumulator = set()
+    # Copies: names come again, and the new program starts what has such a name with zeros.
+    values = {
+        kind: {parameter: np.array(_in_host_memory(old)) for parameter, old in states.items()}
+        for kind, states in before[0].items()
+    }
+    made: Any = {}
+    try:
+        yield
+        made = optimizer._accumulators
+    finally:
+        if not made:  # inference, or an error
+            optimizer._accumulators, optimizer._already_create_accumulator = before
+    restarts = strategy.get_option("use_no_bias_optimizer")
+    for kind, states in made.items():
+        for parameter, state in states.items():
+            value = values.get(kind, {}).get(parameter)
+            if value is None:
+                _take_restored(optimizer, state)
+                continue
+            old = before[0][kind][parameter]
+            is_new = kind.endswith(_POWER) and (restarts or not value.any())
+            _share(old, state, None if is_new else value)
+            states[parameter] = old
+
+
+#: Powers of Adam's decay rates: 0 stands for none, and a compilation says which is wanted.
+_POWER = "_pow_acc"
+
+
+def _take_restored(optimizer: Any, state: Any) -> None:
+    value = optimizer._accumulators_holder.pop(state.name, None)
+    if value is not None:
+        array = np.array(value)
+        tensor = graphs.tensor_of(paddle.static.global_scope(), state.name)
+        tensor.set(array.reshape(tensor.shape()), paddle.CPUPlace())
+
+
+def _share(old: Any, new: Any, value: Any) -> None:
+    """Have the program that knows a state as `new` read and write `old`; None: its new value."""
+    tensor = graphs.tensor_of(paddle.static.global_scope(), new.name)
+    memory = _in_host_memory(old)
+    memory.set(np.array(tensor) if value is None else value, paddle.CPUPlace())
+    tensor._share_data_with(memory)
+
+
+def _in_host_memory(tensor: Any) -> Any:
+    if not tensor.place.is_cpu_place():
+        copy = tensor.cpu()  # lives on its own: the tensor inside it doesn't keep it alive
+        tensor.value().get_tensor()._share_data_with(copy.value().get_tensor())
+    return tensor.value().get_tensor()

@@ -120,7 +120,22 @@ def _typed(feed: Feed, value: Any) -> np.ndarray[Any, Any]:
             f"{feed.name} takes {feed.dtype}, but was fed with {array.dtype}.",
             remedy=f"Convert it with .astype({str(feed.dtype)!r}).",
         )
+    if ours in "iu" and array.size:
+        _check_range(feed, array)
     return array.astype(feed.dtype)
+
+
+def _check_range(feed: Feed, array: np.ndarray[Any, Any]) -> None:
+    """Whole numbers beyond a type would become others without a word."""
+    limits = np.iinfo(feed.dtype)
+    least, most = array.min(), array.max()
+    if least < limits.min or most > limits.max:
+        raise InvalidIpuFeed(
+            f"{feed.name} takes {feed.dtype}, but was fed with {array.dtype} from {least} to "
+            f"{most}.",
+            cause=f"{feed.dtype} has the numbers from {limits.min} to {limits.max}.",
+            remedy="Feed numbers that fit, or declare the input with a wider type.",
+        )
 
 
 def _padded(feed: Feed, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -120,23 +120,30 @@ def _check_plugin(core: Any, native: Callable[..., None]) -> Callable[..., None]
         self: Any, device_type: str, device_id: int = 0, *precision: Any, **named: Any
     ) -> None:
         # Paddle itself finds out when it makes the predictor, and ends the process then.
-        if device_type == "ipu":
-            if device_type not in core.get_all_custom_device_type():
-                raise InferenceUnsupported(
-                    "enable_custom_device('ipu'): Paddle has no such device.",
-                    cause="The plugin paddle-custom-ipu is not installed, or was not loaded.",
-                    remedy="Install it (docs/paddle-plugin.md), or call enable_ipu() instead.",
-                )
+        if isinstance(device_type, str):
+            known = core.get_all_custom_device_type()
+            if device_type not in known:
+                raise _no_such_device(device_type, known)
             count = core.get_custom_device_count(device_type)
             if isinstance(device_id, int) and not 0 <= device_id < count:
                 raise InferenceOptionValue(
-                    f"enable_custom_device('ipu', {device_id}): there are {count} IPUs, counted "
-                    "from 0."
+                    f"enable_custom_device({device_type!r}, {device_id}): there are {count} "
+                    f"{'IPUs' if device_type == 'ipu' else 'of them'}, counted from 0."
                 )
         native(self, device_type, device_id, *precision, **named)
 
     enable_custom_device.__doc__ = native.__doc__
     return enable_custom_device
+
+
+def _no_such_device(device_type: str, known: list[str]) -> InferenceUnsupported:
+    cause = f"Plugins brought these: {', '.join(known)}." if known else "No plugin was loaded."
+    remedy = "Say one of them, or install the plugin of the device."
+    if device_type == "ipu":
+        cause = "The plugin paddle-custom-ipu is not installed, or was not loaded."
+        remedy = "Install it (docs/paddle-plugin.md), or call enable_ipu() instead."
+    what = f"enable_custom_device({device_type!r}): Paddle has no such device."
+    return InferenceUnsupported(what, cause=cause, remedy=remedy)
 
 
 def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -28,6 +28,7 @@ def install(paddle: Any) -> None:
     _patch_static_mode(paddle)
     _patch_executor(paddle)
     _patch_tracing(paddle.base.compiler.IpuDynamicPatcher)
+    _patch_graph_breaks()
     launcher.install(importlib.import_module("paddle.distributed.launch.context"))
     paddle.utils.run_check = run_check.replacement(paddle, paddle.utils.run_check)
     sys.meta_path.append(legacy_fluid.Finder())
@@ -62,12 +63,31 @@ def _compiled_with_ipu() -> bool:
 
 def _patch_devices(paddle: Any) -> None:
     module = paddle.device
-    module._convert_to_place = places.convert_to_place(module._convert_to_place)
-    set_device = _like(module.set_device)(places.set_device(module.set_device))
     expected = paddle.base.framework._current_expected_place_
-    get_device = _like(module.get_device)(places.get_device(module.get_device, expected))
-    for holder in (paddle, module):
-        holder.set_device, holder.get_device = set_device, get_device
+    # paddle.device is a copy of the module in which its functions look for each other.
+    inner = module._convert_to_place.__globals__
+    for name, replacement in {
+        "_convert_to_place": places.convert_to_place(module._convert_to_place),
+        "set_device": places.set_device(module.set_device),
+        "get_device": places.get_device(module.get_device, expected),
+        "get_device_module": places.get_device_module(module.get_device_module, expected),
+    }.items():
+        inner[name] = _like(inner[name])(replacement)
+        setattr(module, name, inner[name])
+    for name in ("set_device", "get_device", "get_device_module"):
+        setattr(paddle, name, inner[name])
+    original: Callable[..., Any] = paddle.base.framework._get_paddle_place
+    _replace_everywhere(original, _like(original)(places.paddle_place(original)))
+    if usage.has_plugin():
+        module.Device._SUPPORTED_TYPES.add(usage.DEVICE)
+        module.Device._to_place = places.place_of_device(module.Device._to_place)
+
+
+def _replace_everywhere(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """Also where Paddle's modules have imported the function by its name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(original.__name__) is original:
+            setattr(module, original.__name__, replacement)
 
 
 def _like(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -154,9 +174,12 @@ def _patch_tracing(patcher: Any) -> None:
     def convert_concrete_program(
         strategy: Any, concrete_program: Any, class_instance: Any = None
     ) -> Any:
-        from .dynamic import weights_in_host_memory
+        from .dynamic import optimizer_states_kept, weights_in_host_memory
 
-        with weights_in_host_memory(concrete_program.parameters):
+        with (
+            weights_in_host_memory(concrete_program.parameters),
+            optimizer_states_kept(strategy),
+        ):
             return convert(strategy, concrete_program, class_instance)
 
     patcher.convert_concrete_program = staticmethod(convert_concrete_program)
@@ -174,3 +197,24 @@ def _patch_tracing(patcher: Any) -> None:
         return CompiledLayer(executable, concrete_program.outputs)
 
     partial_program.partial_program_from = partial_program_from
+
+
+def _patch_graph_breaks() -> None:
+    """IPU programs are whole: a function is not cut where Python interferes, but traced at once.
+
+    It is what `to_static` did when these programs were written, and Paddle refuses to cut in the
+    representation that they need.
+    """
+    from paddle.jit.dy2static import program_translator
+
+    whole, cut = program_translator.ASTStaticFunction, program_translator.SymbolicStaticFunction
+    original = cut._perform_call
+
+    @functools.wraps(original)
+    def perform_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not usage.in_use():
+            return original(self, *args, **kwargs)
+        self.__class__ = whole  # the same state, for good
+        return self._perform_call(*args, **kwargs)
+
+    cut._perform_call = perform_call

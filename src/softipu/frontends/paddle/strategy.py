@@ -247,7 +247,7 @@ def _map_value(option: str, key: Any, value: Any) -> str:
             f"{option} maps strings to strings or whole numbers, not {_named(key)} to "
             f"{_named(value)}."
         )
-    return str(value)
+    return value if isinstance(value, str) else str(int(value))  # True is "1", as in Paddle
 
 
 def _ignored_of_group(name: str, value: Any) -> dict[str, Any]:

@@ -75,6 +75,11 @@ class PD_INFER_DECL Config {
   int ipu_batches_per_step() const;
   bool ipu_enable_fp16() const;
   int ipu_replica_num() const;
+  float ipu_available_memory_proportion() const;
+  bool ipu_enable_half_partial() const;
+  bool ipu_enable_model_runtime_executor() const;
+  std::vector<std::vector<std::string>> ipu_custom_ops_info() const;
+  std::map<std::string, bool> ipu_custom_patterns() const;
 
   // Devices of plugins: EnableCustomDevice("ipu", 0).
   void EnableCustomDevice(const std::string& device_type, int device_id = 0,
@@ -89,13 +94,37 @@ class PD_INFER_DECL Config {
   void DisableGpu();
   bool use_gpu() const;
   int gpu_device_id() const;
+  int memory_pool_init_size_mb() const;
+  float fraction_of_gpu_memory_for_pool() const;
   void EnableXpu(int l3_size = 0xfffc00, bool l3_locked = false);
   bool use_xpu() const;
+  void SetXpuDeviceId(int device_id = 0);
+  int xpu_device_id() const;
   void EnableTensorRtEngine(std::int64_t workspace_size = 1 << 30, int max_batch_size = 1,
                             int min_subgraph_size = 3, Precision precision = Precision::kFloat32,
                             bool use_static = false, bool use_calib_mode = true,
                             bool use_cuda_graph = false);
   bool tensorrt_engine_enabled() const;
+  void SetTRTDynamicShapeInfo(std::map<std::string, std::vector<int>> min_input_shape,
+                              std::map<std::string, std::vector<int>> max_input_shape,
+                              std::map<std::string, std::vector<int>> optim_input_shape,
+                              bool disable_trt_plugin_fp16 = false);
+  bool tensorrt_dynamic_shape_enabled() const;
+  void EnableTunedTensorRtDynamicShape(const std::string& shape_range_info_path,
+                                       bool allow_build_at_runtime = true);
+  bool tuned_tensorrt_dynamic_shape() const;
+  bool trt_allow_build_at_runtime() const;
+  void Exp_DisableTensorRtOPs(const std::vector<std::string>& ops);
+  void EnableVarseqlen();
+  bool tensorrt_varseqlen_enabled() const;
+  void EnableTensorRtDLA(int dla_core = 0);
+  bool tensorrt_dla_enabled() const;
+  void EnableTensorRtInspector();
+  bool tensorrt_inspector_enabled() const;
+  void EnableONNXRuntime();
+  void DisableONNXRuntime();
+  void EnableORTOptimization();
+  bool use_onnxruntime() const;
 
   // The CPU engine, which computes for virtual IPUs too.
   void EnableMKLDNN();
@@ -107,6 +136,8 @@ class PD_INFER_DECL Config {
   void SetMkldnnCacheCapacity(int capacity);
   void EnableMkldnnBfloat16();
   void EnableMkldnnInt8(const std::unordered_set<std::string>& op_list = {});
+  bool mkldnn_int8_enabled() const;
+  void SetBfloat16Op(const std::unordered_set<std::string>& op_list);
   void SetMKLDNNOp(const std::unordered_set<std::string>& op_list);
   void SetCpuMathLibraryNumThreads(int threads);
   int cpu_math_library_num_threads() const;
@@ -120,6 +151,7 @@ class PD_INFER_DECL Config {
   void EnableNewIR(bool on = true);
   bool new_ir_enabled() const;
   void SwitchUseFeedFetchOps(bool on = true);
+  bool use_feed_fetch_ops_enabled() const;
   void SwitchSpecifyInputNames(bool on = true);
   bool specify_input_name() const;
   void EnableLowPrecisionIO(bool on = true);
@@ -129,6 +161,10 @@ class PD_INFER_DECL Config {
   void UseOptimizedModel(bool on = true);
   void DeletePass(const std::string& pass);
   PassStrategy* pass_builder() const;
+  void CollectShapeRangeInfo(const std::string& shape_range_info_path);
+  const std::string& shape_range_info_path();
+  bool shape_range_info_collected();
+  void Exp_DisableMixedPrecisionOps(const std::unordered_set<std::string>& op_list);
 
   // Looking.
   void EnableProfile();

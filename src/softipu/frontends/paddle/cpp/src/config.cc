@@ -1,7 +1,7 @@
 #include <pybind11/stl.h>
 
+#include "config_calls.h"
 #include "paddle_analysis_config.h"
-#include "states.h"
 
 namespace paddle_infer {
 inline namespace softipu_api {
@@ -10,17 +10,6 @@ using softipu::WithPython;
 namespace py = pybind11;
 
 namespace {
-
-template <typename... Arguments>
-void Call(const std::shared_ptr<Config::State>& state, const char* method,
-          const Arguments&... arguments) {
-  WithPython([&] { (*state->config).attr(method)(arguments...); });
-}
-
-template <typename Result>
-Result Get(const std::shared_ptr<Config::State>& state, const char* method) {
-  return WithPython([&] { return (*state->config).attr(method)().template cast<Result>(); });
-}
 
 // Getters that return references: the text lives as long as the Config.
 const std::string& Text(const std::shared_ptr<Config::State>& state, const char* method) {
@@ -34,10 +23,6 @@ std::shared_ptr<Config::State> Make(const Arguments&... arguments) {
     state->config = softipu::Held(softipu::Bridge().attr("Config")(arguments...));
     return state;
   });
-}
-
-py::object Precise(PrecisionType precision) {
-  return softipu::Bridge().attr("precision")(static_cast<int>(precision));
 }
 
 }  // namespace
@@ -104,6 +89,21 @@ bool Config::ipu_enable_pipelining() const { return Get<bool>(state_, "ipu_enabl
 int Config::ipu_batches_per_step() const { return Get<int>(state_, "ipu_batches_per_step"); }
 bool Config::ipu_enable_fp16() const { return Get<bool>(state_, "ipu_enable_fp16"); }
 int Config::ipu_replica_num() const { return Get<int>(state_, "ipu_replica_num"); }
+float Config::ipu_available_memory_proportion() const {
+  return Get<float>(state_, "ipu_available_memory_proportion");
+}
+bool Config::ipu_enable_half_partial() const {
+  return Get<bool>(state_, "ipu_enable_half_partial");
+}
+bool Config::ipu_enable_model_runtime_executor() const {
+  return Get<bool>(state_, "ipu_enable_model_runtime_executor");
+}
+std::vector<std::vector<std::string>> Config::ipu_custom_ops_info() const {
+  return Get<std::vector<std::vector<std::string>>>(state_, "ipu_custom_ops_info");
+}
+std::map<std::string, bool> Config::ipu_custom_patterns() const {
+  return Get<std::map<std::string, bool>>(state_, "ipu_custom_patterns");
+}
 
 void Config::EnableCustomDevice(const std::string& device_type, int device_id,
                                 Precision precision) {
@@ -117,34 +117,6 @@ void Config::EnableCustomDevice(const std::string& device_type, int device_id,
 bool Config::use_custom_device() const { return !state_->device_type.empty(); }
 int Config::custom_device_id() const { return state_->device_id; }
 const std::string& Config::custom_device_type() const { return state_->device_type; }
-
-void Config::EnableUseGpu(std::uint64_t memory_pool_init_size_mb, int device_id,
-                          Precision precision) {
-  WithPython([&] {
-    (*state_->config)
-        .attr("enable_use_gpu")(memory_pool_init_size_mb, device_id, Precise(precision));
-  });
-}
-void Config::DisableGpu() { Call(state_, "disable_gpu"); }
-bool Config::use_gpu() const { return Get<bool>(state_, "use_gpu"); }
-int Config::gpu_device_id() const { return Get<int>(state_, "gpu_device_id"); }
-void Config::EnableXpu(int l3_size, bool l3_locked) {
-  Call(state_, "enable_xpu", l3_size, l3_locked);
-}
-bool Config::use_xpu() const { return Get<bool>(state_, "use_xpu"); }
-void Config::EnableTensorRtEngine(std::int64_t workspace_size, int max_batch_size,
-                                  int min_subgraph_size, Precision precision, bool use_static,
-                                  bool use_calib_mode, bool use_cuda_graph) {
-  WithPython([&] {
-    (*state_->config)
-        .attr("enable_tensorrt_engine")(workspace_size, max_batch_size, min_subgraph_size,
-                                        Precise(precision), use_static, use_calib_mode,
-                                        use_cuda_graph);
-  });
-}
-bool Config::tensorrt_engine_enabled() const {
-  return Get<bool>(state_, "tensorrt_engine_enabled");
-}
 
 void Config::EnableMKLDNN() { EnableONEDNN(); }
 void Config::DisableMKLDNN() { DisableONEDNN(); }
@@ -162,6 +134,10 @@ void Config::EnableMkldnnInt8(const std::unordered_set<std::string>& op_list) {
 void Config::SetMKLDNNOp(const std::unordered_set<std::string>& op_list) {
   Call(state_, "set_onednn_op", op_list);
 }
+bool Config::mkldnn_int8_enabled() const { return Get<bool>(state_, "onednn_int8_enabled"); }
+void Config::SetBfloat16Op(const std::unordered_set<std::string>& op_list) {
+  Call(state_, "set_bfloat16_op", op_list);
+}
 void Config::SetCpuMathLibraryNumThreads(int threads) {
   Call(state_, "set_cpu_math_library_num_threads", threads);
 }
@@ -177,6 +153,9 @@ void Config::EnableNewExecutor(bool on) { Call(state_, "enable_new_executor", on
 void Config::EnableNewIR(bool on) { Call(state_, "enable_new_ir", on); }
 bool Config::new_ir_enabled() const { return Get<bool>(state_, "new_ir_enabled"); }
 void Config::SwitchUseFeedFetchOps(bool on) { Call(state_, "switch_use_feed_fetch_ops", on); }
+bool Config::use_feed_fetch_ops_enabled() const {
+  return Get<bool>(state_, "use_feed_fetch_ops_enabled");
+}
 void Config::SwitchSpecifyInputNames(bool on) { Call(state_, "switch_specify_input_names", on); }
 bool Config::specify_input_name() const { return Get<bool>(state_, "specify_input_name"); }
 void Config::EnableLowPrecisionIO(bool on) { Call(state_, "enable_low_precision_io", on); }
@@ -187,6 +166,19 @@ void Config::SetOptimCacheDir(const std::string& path) {
 void Config::EnableSaveOptimModel(bool on) { Call(state_, "enable_save_optim_model", on); }
 void Config::UseOptimizedModel(bool on) { Call(state_, "use_optimized_model", on); }
 void Config::DeletePass(const std::string& pass) { Call(state_, "delete_pass", pass); }
+
+void Config::CollectShapeRangeInfo(const std::string& path) {
+  Call(state_, "collect_shape_range_info", path);
+}
+const std::string& Config::shape_range_info_path() {
+  return Text(state_, "shape_range_info_path");
+}
+bool Config::shape_range_info_collected() {
+  return Get<bool>(state_, "shape_range_info_collected");
+}
+void Config::Exp_DisableMixedPrecisionOps(const std::unordered_set<std::string>& op_list) {
+  Call(state_, "exp_disable_mixed_precision_ops", op_list);
+}
 
 void Config::EnableProfile() { Call(state_, "enable_profile"); }
 void Config::DisableGlogInfo() { Call(state_, "disable_glog_info"); }
