@@ -242,6 +242,14 @@ def test_offline_programs_hold_no_ipu():
     assert (ran.returncode, ran.stdout) == (0, "1\n")
 
 
+def test_offline_programs_look_for_no_partition(tmp_path):
+    show = "from softipu import devices; print(devices.active_partition().name)"
+    elsewhere = {"IPUOF_VIPU_API_HOST": "nowhere.invalid", "IPUOF_VIPU_API_PARTITION_ID": "gone"}
+    for environ in ({"IPUOF_CONFIG_PATH": str(tmp_path / "missing")}, elsewhere):
+        ran = poprun("--offline-mode", sys.executable, "-c", show, **environ)
+        assert (ran.returncode, ran.stdout) == (0, "ipuof\n"), ran.stderr
+
+
 def test_a_dry_run_starts_and_creates_nothing(tmp_path):
     ran = poprun(
         "--dry-run", "--vipu-partition=new", "--num-instances=2", "--num-replicas=4",
