@@ -15,6 +15,7 @@ import pytest
 import torch
 from serve_support import (
     Running,
+    add_layer,
     eventually,
     holders,
     parent_of,
@@ -61,6 +62,22 @@ def test_a_server_that_falls_with_its_backend_process_is_started_again(
         torch.testing.assert_close(running.values("layer", samples(3)), right, rtol=0, atol=0)
         assert len(regions(memory)) == 1
     assert regions(memory) == []
+
+
+def test_a_model_that_has_all_ipus_gets_them_again(tmp_path: Path) -> None:
+    """Its other processes have to give theirs back first, which takes them a moment."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOFTIPU_HOME", str(tmp_path / "export-home"))
+        add_layer(repository, "layer", instances=4)
+    with serving(repository, tmp_path / "home", SOFTIPU_SYSTEM="bow-2000") as running:
+        for _ in range(2):
+            first = running.backend_processes()
+            os.kill(first[0], signal.SIGKILL)
+            running.wait_for("A backend process of layer was killed; the model was loaded again.")
+            assert not any("SIPU-" in line for line in running.lines), running.lines
+            assert len(set(running.backend_processes()) - set(first)) == 4
 
 
 def test_it_stops_while_a_model_is_being_loaded_again(small: Path, tmp_path: Path) -> None:

@@ -207,6 +207,7 @@ class Server:
             self._lost[name] = now + _RETRY_SECONDS
             try:
                 self.control.unload(name)
+                self._wait_for_leases(name)
                 self._loaded.load(name)
             except ModelControlFailed:
                 if self._comes_back():
@@ -215,6 +216,16 @@ class Server:
             del self._lost[name]
         self._loaded.look(self._lost)
         return due
+
+    def _wait_for_leases(self, model: str) -> None:
+        """The server says early that a model is unloaded: its other processes still hold IPUs,
+        which may be all there are, and the model needs them again."""
+        end = time.monotonic() + self.settings.exit_timeout
+        while time.monotonic() < end and not self._stopped and not self._has_ended():
+            found = records.instances(self.instances)
+            if not any(alive and instance.model == model for instance, alive in found):
+                return
+            time.sleep(_POLL_SECONDS)
 
     def _note_losses(self) -> None:
         for instance, alive in records.instances(self.instances):
