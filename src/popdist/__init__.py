@@ -70,21 +70,26 @@ def getReplicaIndexOffset() -> int:
 def getDeviceId(ipusPerReplica: int = 0) -> int:
     """The device with the IPUs of this instance's replicas.
 
-    PopTorch here takes any free device of that size, so that no program needs this number.
+    Without poprun there is one replica, of as many IPUs as are asked for. PopTorch here takes any
+    free device of that size, so that no program needs this number.
     """
     instance = instances.read()
-    if ipusPerReplica:
+    if ipusPerReplica and isPopdistEnvSet():
         _demand_ipus(ipusPerReplica)
-    wanted = instance.local_replicas * instance.ipus_per_replica
+    wanted = instance.local_replicas * (ipusPerReplica or instance.ipus_per_replica)
     partition = devices.active_partition()
     found = partition.groups(1 << (wanted - 1).bit_length())
+    if partition.gcd and partition.gcd == instance.index:
+        return found[0].id  # poprun gave each instance a part of the partition
     if instance.local_index >= len(found):
         raise PopdistMisuse(
             f"Partition {partition.name} has {len(found)} devices with {wanted} IPUs, too few for "
             f"instance {instance.local_index} of this host.",
             remedy="Use a larger partition, or start fewer instances.",
         )
-    return found[instance.local_index].id
+    # Other hosts may share the partition, or have one like it: in turn by the number among all
+    # instances, those of one host never get the same device.
+    return found[instance.index % len(found)].id
 
 
 def checkNumIpusPerReplica(ipusPerReplica: int) -> bool:

@@ -211,6 +211,7 @@ def write_hypers(executable: Executable, description: Description) -> None:
     if executable.program.update is None:
         return
     memory = executable.memory
+    memory.attributes = description.rows
     for line in _rules.summary_lines(description, executable.program.groups):
         native.debug(line)
     for name, value in _rules.hyper_spec(description).items():

@@ -322,6 +322,7 @@ class PoplarExecutor(ExecutableFiles):
                 optimizer.get_state_dict(),
                 groups=executable.program.groups,
             )
+            executable.memory.written = True
         optimizer.ipu_state_is_dirty = False
 
     # --- compiling ------------------------------------------------------------------------------

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from cnn_support import LATENCY, SMALL, THROUGHPUT, figures, one_way, printed, refused  # noqa: F401 - a fixture
 
+import poptorch
 from poptorch import _compiler
+from softipu import devices
 from softipu.bench import harness, models, run
 from softipu.bench.options import Options
-from softipu.errors import InvalidSetting
+from softipu.errors import HarnessRefused, InvalidSetting
 from softipu.executable import Store
 
 pytestmark = pytest.mark.usefixtures("one_way")
@@ -160,6 +163,34 @@ def test_bad_input_is_one_block_with_a_way_out(
     assert text.startswith(code)
     assert message in text
     assert "Way out: " in text
+
+
+def test_busy_ipus_are_told_with_who_holds_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTIPU_HOME", str(tmp_path / "home"))
+    with devices.attach(16):
+        text = refused(capsys, *SMALL, "--iterations", "1")
+    assert text.startswith("SIPU-6011: Failed to acquire 1 IPU(s): No free device")
+    assert "(SIPU-1203)" in text
+    assert f"Cause: They are held by pid {os.getpid()} " in text
+    assert "Way out: Wait for them" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "source", "cause"),
+    [
+        (poptorch.Error("text\n  Cause: only this", message="what"), None, "only this"),
+        (poptorch.Error("what"), ValueError("deep down"), "ValueError: deep down"),
+        (poptorch.Error("what"), None, HarnessRefused.cause),
+    ],
+)
+def test_the_cause_of_what_poptorch_refuses_is_kept(
+    error: poptorch.Error, source: Exception | None, cause: str
+) -> None:
+    error.__cause__ = source
+    found = run._refusal(error)
+    assert (found.what, found.cause) == ("what", cause)
 
 
 def test_a_batch_that_does_not_divide_is_refused_by_the_executor() -> None:

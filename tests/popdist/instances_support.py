@@ -103,8 +103,8 @@ def launched(
     processes: list[subprocess.Popen[str]] = []
     try:
         for index in range(count):
-            own = {**os.environ, "OMP_NUM_THREADS": "1", **(environ or {})}
-            own |= variables(index, count, replicas=replicas, port=port)
+            own = {**os.environ, "OMP_NUM_THREADS": "1"}
+            own |= variables(index, count, replicas=replicas, port=port) | dict(environ or {})
             processes.append(
                 subprocess.Popen(
                     [sys.executable, str(script), *arguments],

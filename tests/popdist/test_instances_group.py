@@ -13,6 +13,8 @@ from pathlib import Path
 import instances_support as support
 import pytest
 
+from softipu.poprun import network
+
 PROGRAMS = Path(__file__).parent / "programs"
 WAITING = PROGRAMS / "waiting.py"
 #: How long anything may take to notice a loss; the machine may be busy, so much more than it needs.
@@ -195,3 +197,34 @@ def test_asking_for_instance_0_after_it_ended_names_it() -> None:
         ended = running.wait()
     assert ended[0].code == 0
     assert "SIPU-7203: Instance 0 has ended" in ended[1].errors
+
+
+CONNECTIONS = PROGRAMS / "connections.py"
+
+
+@pytest.mark.parametrize("name", [one.name for one in network.interfaces()])
+def test_instances_are_connected_over_the_interface_that_is_named(name: str) -> None:
+    address = next(one.address for one in network.interfaces() if one.name == name)
+    ended = support.run(CONNECTIONS, 2, environ={"GLOO_SOCKET_IFNAME": name})
+    assert [one.said for one in ended] == [[[address]]] * 2
+
+
+def test_an_interface_that_is_not_there_is_named() -> None:
+    with support.launched(
+        CONNECTIONS, 2, environ={"GLOO_SOCKET_IFNAME": "missing0", "SOFTIPU_INSTANCES_START": "20"}
+    ) as running:
+        ended = running.wait(SOON)
+    for one in ended:
+        assert one.code == 1
+        assert "can't use GLOO_SOCKET_IFNAME=missing0" in one.errors, one.errors
+
+
+def test_instance_0_is_not_reached_by_loopback_where_others_come_from_other_hosts() -> None:
+    """Its own name often means a loopback address on its own host."""
+    outer = [one.address for one in network.interfaces() if not one.address.startswith("127.")]
+    if not outer:
+        pytest.skip("this host has no address but loopback")
+    ended = support.run(
+        CONNECTIONS, 2, environ={"MASTER_ADDR": outer[0], "ADDRESS_FOR_INSTANCE_0": "127.0.0.1"}
+    )
+    assert [one.said for one in ended] == [[[outer[0]]]] * 2

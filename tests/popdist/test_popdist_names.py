@@ -65,6 +65,26 @@ def test_the_device_has_the_ipus_of_all_local_replicas(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("started")
+def test_an_instance_on_another_host_takes_another_device_of_a_shared_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SOFTIPU_SYSTEM", "bow-pod16")
+    here = popdist.getDeviceId()
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    monkeypatch.setenv("POPDIST_REPLICA_INDEX_OFFSET", "6")
+    assert popdist.getDeviceId() == here + 2
+
+
+def test_without_poprun_the_device_has_the_ipus_that_are_asked_for() -> None:
+    from softipu import devices
+
+    for count in (1, 2, 4):
+        chosen = devices.active_partition().device(popdist.getDeviceId(count))
+        assert [ipu.id for ipu in chosen.ipus] == list(range(count))
+
+
+@pytest.mark.usefixtures("started")
 def test_a_function_runs_in_the_chosen_instances_only() -> None:
     assert popdist.execute_on_instances({1, 3}, max, 3, 4) == 4
     assert popdist.execute_on_instances({0}, max, 3, 4) is None

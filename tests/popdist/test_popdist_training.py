@@ -155,3 +155,37 @@ def test_each_process_loads_its_own_share_of_the_data() -> None:
     shares = [sorted(one.said) for one in ended]  # type: ignore[type-var]
     assert not set(shares[0]) & set(shares[1])  # type: ignore[arg-type]
     assert sorted(shares[0] + shares[1]) == list(range(32))
+
+
+CHANGING = PROGRAMS / "changing.py"
+
+
+@pytest.mark.parametrize(("change", "other"), [("first", 0.3), ("rate", 0.05)])
+def test_different_attributes_of_the_optimizer_are_refused_in_all(
+    change: str, other: float
+) -> None:
+    """At the beginning, and after setOptimizer in one instance only."""
+    with support.launched(CHANGING, 2, [change, "[1]"]) as running:
+        ended = running.wait()
+    for one in ended:
+        assert one.code == 1
+        assert f"differ: lr of parameter group 1 is 0.2 and {other}." in one.errors, one.errors
+        assert "(SIPU-7205)" in one.errors
+
+
+def test_the_same_change_in_all_instances_keeps_them_together() -> None:
+    for change in ("rate", "weights"):
+        ended = support.run(CHANGING, 2, [change, "[0, 1]"])
+        assert ended[0].said == ended[1].said
+        assert "differ" not in ended[0].errors
+
+
+@pytest.mark.parametrize("change", ["weights", "state"])
+def test_what_one_instance_writes_in_the_middle_does_not_part_it_from_the_others(
+    change: str,
+) -> None:
+    ended = support.run(CHANGING, 2, [change, "[1]"])
+    assert ended[0].said == ended[1].said
+    assert "instances 0 and 1 differ since one of them wrote during" in ended[1].errors
+    if change == "weights":
+        assert ended[0].said == support.run(CHANGING, 2, ["nothing", "[]"])[0].said

@@ -145,6 +145,40 @@ def test_the_documented_tables_are_those_of_the_code():
 # --- files of options -------------------------------------------------------------------------
 
 
+def test_arguments_for_mpirun_add_up_when_they_are_given_again():
+    found = options.parse(
+        ["--mpi-local-args=-x A", "--mpi-global-args", "--tag-output", "--mpi-local-args",
+         "-x B='c d'", "--mpi-global-args=--timeout 3", "prog"]
+    )  # fmt: skip
+    assert found.mpi_local_args == "-x A -x B='c d'"
+    assert found.mpi_global_args == "--tag-output --timeout 3"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--num-replicas=2", "--num-replicas", "4"],
+            "--num-replicas is given twice, as '2' and '4'",
+        ),
+        (["--executable-cache-path=a", "--executable-cache-path=b"], "as 'a' and 'b'"),
+        (["-H", "a", "--host=b"], "--host is given twice"),
+        (["--numa-aware", "--numa-aware=0"], "as 'yes' and '0'"),
+        (["--num-replicas=2", "--num-replicas=x"], "expected a whole number"),
+    ],
+)
+def test_two_different_values_of_an_option_are_refused(words, says):
+    with pytest.raises(UsageError, match=says):
+        options.parse([*words, "prog"])
+
+
+def test_the_same_value_twice_is_one():
+    found = options.parse(
+        ["--numa-aware=1", "--numa-aware", "--num-replicas=2", "--num-replicas=02", "p"]
+    )
+    assert (found.numa_aware, found.num_replicas) == (True, 2)
+
+
 def test_exported_options_can_be_imported_and_the_command_line_wins(tmp_path):
     path = tmp_path / "run.conf"
     given = options.parse(

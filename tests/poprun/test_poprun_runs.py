@@ -223,11 +223,31 @@ def test_a_partition_is_created_for_the_run_and_removed_after_it():
     assert [info.id for info in LocalController().partitions()] == ["mine"]
 
 
+def test_each_instance_has_a_device_of_its_own_in_a_partition_and_without():
+    show = "import popdist; print(popdist.getLocalInstanceIndex(), popdist.getDeviceId(2))"
+    run = ["--num-instances=2", "--num-replicas=4", "--ipus-per-replica=2"]
+    for more, devices in (["--vipu-partition=mine"], ["6", "6"]), ([], ["24", "25"]):
+        ran = poprun(*run, *more, sys.executable, "-c", show)
+        assert ran.returncode == 0, ran.stderr
+        # In the partition each has a GCD of its own, in which ids count from 0.
+        assert sorted(ran.stdout.splitlines()) == [
+            f"{n} {device}" for n, device in enumerate(devices)
+        ]
+
+
 def test_offline_programs_hold_no_ipu():
     ran = poprun(
         "--offline-mode=yes", "--num-replicas=1000", "sh", "-c", "echo $POPTORCH_IPU_MODEL"
     )
     assert (ran.returncode, ran.stdout) == (0, "1\n")
+
+
+def test_offline_programs_look_for_no_partition(tmp_path):
+    show = "from softipu import devices; print(devices.active_partition().name)"
+    elsewhere = {"IPUOF_VIPU_API_HOST": "nowhere.invalid", "IPUOF_VIPU_API_PARTITION_ID": "gone"}
+    for environ in ({"IPUOF_CONFIG_PATH": str(tmp_path / "missing")}, elsewhere):
+        ran = poprun("--offline-mode", sys.executable, "-c", show, **environ)
+        assert (ran.returncode, ran.stdout) == (0, "ipuof\n"), ran.stderr
 
 
 def test_a_dry_run_starts_and_creates_nothing(tmp_path):

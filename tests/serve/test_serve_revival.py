@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from serve_support import (
     Running,
+    add_layer,
     eventually,
     holders,
     parent_of,
@@ -49,13 +55,29 @@ def test_a_server_that_falls_with_its_backend_process_is_started_again(
         os.kill(stub, signal.SIGSTOP)
         os.kill(parent_of(stub), signal.SIGABRT)
         os.kill(stub, signal.SIGKILL)
-        running.wait_for("The server fell with a backend process; it is started again")
-        running.wait_for("A backend process of layer was killed; the model was loaded again")
+        running.wait_for("The server crashed; it is started again.")
+        running.wait_for("The server is back with layer.")
         [new] = running.backend_processes()
         assert holders(home) == {new}
         torch.testing.assert_close(running.values("layer", samples(3)), right, rtol=0, atol=0)
         assert len(regions(memory)) == 1
     assert regions(memory) == []
+
+
+def test_a_model_that_has_all_ipus_gets_them_again(tmp_path: Path) -> None:
+    """Its other processes have to give theirs back first, which takes them a moment."""
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOFTIPU_HOME", str(tmp_path / "export-home"))
+        add_layer(repository, "layer", instances=4)
+    with serving(repository, tmp_path / "home", SOFTIPU_SYSTEM="bow-2000") as running:
+        for _ in range(2):
+            first = running.backend_processes()
+            os.kill(first[0], signal.SIGKILL)
+            running.wait_for("A backend process of layer was killed; the model was loaded again.")
+            assert not any("SIPU-" in line for line in running.lines), running.lines
+            assert len(set(running.backend_processes()) - set(first)) == 4
 
 
 def test_it_stops_while_a_model_is_being_loaded_again(small: Path, tmp_path: Path) -> None:
@@ -79,3 +101,88 @@ def test_a_model_that_cannot_come_back_yet_is_tried_again(small: Path, tmp_path:
         executable.with_suffix(".aside").rename(executable)
         running.wait_for("was killed; the model was loaded again")
         assert running.values("layer", samples(2)).shape == (2, 3)
+
+
+ENSEMBLE = """
+name: "both"
+platform: "ensemble"
+max_batch_size: 4
+input [{ name: "x" data_type: TYPE_FP32 dims: [4] }]
+output [{ name: "y" data_type: TYPE_FP32 dims: [3] }]
+ensemble_scheduling { step [{
+  model_name: "layer" model_version: -1
+  input_map { key: "input_0" value: "x" } output_map { key: "output_0" value: "y" }
+}] }
+"""
+
+
+def triton_of(running: Running) -> int:
+    """The server itself, whatever else `softipu serve` has started."""
+    tasks = Path(f"/proc/{running.process.pid}/task").glob("*/children")
+    children = [pid for task in tasks for pid in task.read_text().split()]
+    [found] = [pid for pid in children if "tritonserver" in Path(f"/proc/{pid}/comm").read_text()]
+    return int(found)
+
+
+def queue_delay(running: Running) -> Any:
+    config = running.ask("GET", "/v2/models/layer/config")[1]
+    return config["dynamic_batching"]["max_queue_delay_microseconds"]
+
+
+def crash(running: Running) -> None:
+    os.kill(triton_of(running), signal.SIGSEGV)
+    running.wait_for("The server crashed; it is started again.")
+
+
+@pytest.fixture
+def explicit(small: Path, tmp_path: Path) -> Iterator[Running]:
+    """An ensemble, over a model that a client loaded with a configuration of its own."""
+    repository = tmp_path / "repository"
+    shutil.copytree(small, repository)
+    (repository / "both/1").mkdir(parents=True)
+    (repository / "both/config.pbtxt").write_text(ENSEMBLE)
+    words = ["--model-control-mode", "explicit", "--load-model", "both", "--load-model", "layer"]
+    with serving(repository, tmp_path / "home", *words) as running:
+        config = running.ask("GET", "/v2/models/layer/config")[1]
+        config["dynamic_batching"]["max_queue_delay_microseconds"] = 1234
+        body = {"parameters": {"config": json.dumps(config)}}
+        assert running.ask("POST", "/v2/repository/models/layer/load", body)[0] == 200
+        eventually(lambda: len(running.backend_processes()) == 1)
+        time.sleep(2)  # until it was looked at what is loaded
+        yield running
+
+
+def test_a_crash_keeps_ensembles_and_configurations_that_clients_gave(explicit: Running) -> None:
+    crash(explicit)
+    explicit.wait_for("The server is back with both, layer.")
+    assert queue_delay(explicit) == 1234
+    row = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": samples(1).flatten().tolist()}
+    status, body = explicit.ask("POST", "/v2/models/both/infer", {"inputs": [row]})
+    assert status == 200, body
+    right = explicit.values("layer", samples(1)).flatten().tolist()
+    assert body["outputs"][0]["data"] == right
+
+
+def test_a_killed_backend_process_keeps_the_configuration_too(explicit: Running) -> None:
+    [stub] = explicit.backend_processes()
+    os.kill(stub, signal.SIGKILL)
+    explicit.wait_for("A backend process of layer was killed; the model was loaded again.")
+    assert queue_delay(explicit) == 1234
+    assert explicit.is_served("both")
+
+
+def test_a_server_that_crashes_while_it_comes_back_comes_back_but_not_for_ever(
+    small: Path, tmp_path: Path
+) -> None:
+    with serving(small, tmp_path / "home") as running:
+        memory = prefix_of(running.backend_processes()[0])
+        crash(running)
+        crash(running)
+        running.wait_for("The server is back with layer.")
+        assert running.values("layer", samples(2)).shape == (2, 3)
+        crash(running)
+        os.kill(triton_of(running), signal.SIGSEGV)
+        running.wait_for("SIPU-6101: The Triton server ended by signal 11, after 3 restarts")
+        assert running.process.wait(30) == 1
+    assert regions(memory) == []
+    assert holders(tmp_path / "home") == set()

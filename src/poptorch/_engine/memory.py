@@ -26,8 +26,12 @@ class DeviceMemory:
     state: dict[str, torch.Tensor] = field(default_factory=dict)
     hypers: dict[str, torch.Tensor] = field(default_factory=dict)
     random: RandomState = field(default_factory=lambda: RandomState(0))
+    #: What the optimiser's attributes are for the host, which computed `hypers` from them.
+    attributes: dict[str, object] = field(default_factory=dict)
     #: The same memory in other processes, while the program trains over several.
     together: Together | None = None
+    #: Whether the host wrote since the processes last compared what they have.
+    written: bool = False
 
     def upload(self, table: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> None:
         """Writes in place where a tensor is already there, so that captured graphs stay valid."""
@@ -39,10 +43,12 @@ class DeviceMemory:
         known.copy_(value.detach())
 
     def write_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
+        self.written = True
         for name, value in values.items():
             self.upload(self.parameters, name, value)
 
     def write_buffers(self, values: Mapping[str, torch.Tensor]) -> None:
+        self.written = True
         for table in self.buffers:
             for name, value in values.items():
                 self.upload(table, name, value)

@@ -32,7 +32,6 @@ class Runner:
             CudaTuner(plan, memory) if on_gpu else Tuner(plan, memory, capture_seconds)
         )
         self._random = plan.program.random
-        self._begun = memory.together is None
 
     def weights_changed(self) -> None:
         """The host wrote new weights."""
@@ -48,9 +47,8 @@ class Runner:
                 return self._run(inputs)
 
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        if not self._begun and self.memory.together is not None:
-            self.memory.together.begin(self.memory)
-            self._begun = True
+        if self.memory.together is not None:
+            self.memory.together.before_call(self.memory)
         batching = self.plan.batching
         device = self.memory.device
         self.tuner.begin_call()

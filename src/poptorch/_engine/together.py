@@ -1,7 +1,8 @@
 """Training with replicas in several processes: gradients are summed over all of them.
 
 Every process computes the micro-batches of its own replicas; one reduction comes before each
-update, which all processes then do alike. Nothing else travels once training has begun.
+update, which all processes then do alike. Besides, a few bytes before each call tell whether
+the optimisers still have the same attributes, and whether a host wrote weights in between.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from softipu import instances
-from softipu.errors import PopdistMisuse, SoftIPUError
+from softipu.errors import InstancesDisagree, PopdistMisuse, SoftIPUError
 from softipu.instances import group
 
 from .._errors import failure
@@ -80,6 +81,10 @@ class Together:
             self._group = group.current()
         self._program = program
         self._terms = terms
+        self._begun = False
+        #: The attributes of the optimizer when they were last looked at, as one number.
+        self._digested: dict[str, object] | None = None
+        self._attributes = 0
         self._flat: dict[torch.dtype, torch.Tensor] = {}
         self._rooms: list[torch.Tensor] = []
         self._types: tuple[torch.dtype, ...] = ()
@@ -89,27 +94,76 @@ class Together:
         """Seconds spent on other processes so far."""
         return self._group.waited
 
-    # --- the beginning --------------------------------------------------------------------------
+    # --- before each call -----------------------------------------------------------------------
 
-    def begin(self, memory: DeviceMemory) -> None:
-        """Before the first step: all processes have the same program, and the same weights."""
+    def before_call(self, memory: DeviceMemory) -> None:
+        """All processes have the same program and, whatever their hosts did since the last call,
+        the same weights and the same attributes of the optimizer: or they would drift apart."""
         with told():
-            self._group.agree("programs, options or optimizers", self._signature(memory))
-            self._group.meet_on(memory.device)
-            digests = self._group.all_gather_bytes(_digest(_contents(memory)))
-        others = [index for index, digest in enumerate(digests) if digest != digests[0]]
-        if not others:
+            same, written = self._look_around(memory)
+            if not same:
+                self._refuse_attributes(memory)
+            if not self._begun:
+                self._group.agree("programs, options or optimizers", self._signature(memory))
+                self._group.meet_on(memory.device)
+            if written or not self._begun:
+                self._even_out(memory)
+        memory.written = False
+        self._begun = True
+
+    def _look_around(self, memory: DeviceMemory) -> tuple[bool, bool]:
+        """Whether all have the same attributes, and whether any host wrote."""
+        if memory.attributes != self._digested:
+            self._digested = dict(memory.attributes)
+            text = json.dumps(self._digested, sort_keys=True).encode()
+            found = hashlib.blake2b(text, digest_size=8).digest()
+            self._attributes = (
+                int.from_bytes(found, "big") >> 1
+            )  # so that it has a negative as well
+        # The largest and the smallest are equal only if all are.
+        own = torch.tensor([self._attributes, -self._attributes, memory.written])
+        self._group.all_reduce(own, "max")
+        largest, smallest, written = own.tolist()
+        return largest == -smallest, bool(written)
+
+    def _refuse_attributes(self, memory: DeviceMemory) -> None:
+        texts = self._group.all_gather_bytes(json.dumps(memory.attributes).encode())
+        tables = [json.loads(text) for text in texts]
+        for index, table in enumerate(tables):
+            for name in {**tables[0], **table}:
+                first, other = (rows.get(name, "nothing") for rows in (tables[0], table))
+                if first != other:
+                    raise InstancesDisagree(
+                        f"The optimizers of instances 0 and {index} differ: {name} is {first} and "
+                        f"{other}.",
+                        cause="All instances update the same weights, each for itself, so that "
+                        "they have to do it alike.",
+                        remedy="Give all instances the same optimizer, and call setOptimizer with "
+                        "the same values in all of them; compute what a schedule depends on, such "
+                        "as a loss, over all instances (popdist.collectives.allReduceSum).",
+                    )
+
+    def _even_out(self, memory: DeviceMemory) -> None:
+        """Where what the hosts wrote differs, instance 0 has the say."""
+        weights = [*memory.parameters.values(), *memory.state.values()]
+        buffers = [value for table in memory.buffers for value in table.values()]
+        digests = self._group.all_gather_bytes(_digest(weights) + _digest(buffers))
+        if len(set(digests)) == 1:
             return
-        if self._group.index in (0, *others):
+        # Running statistics are those of each instance's own data, once the training has begun.
+        end = len(digests[0]) // 2 if self._begun else None
+        others = [i for i, digest in enumerate(digests) if digest[:end] != digests[0][:end]]
+        if others and self._group.index in (0, *others):
             logger.warning(
-                "Weights or optimizer states of instances 0 and %s differ at the beginning of the "
-                "training: all go on with those of instance 0. Give all instances the same random "
-                "seed, or call hvd.broadcast_parameters(model.state_dict(), root_rank=0) before.",
+                "Weights or optimizer states of instances 0 and %s differ %s the training: all go "
+                "on with those of instance 0. Give all instances the same random seed and the same "
+                "weights, or call hvd.broadcast_parameters(model.state_dict(), root_rank=0) "
+                "before.",
                 ", ".join(map(str, others)),
+                "since one of them wrote during" if self._begun else "at the beginning of",
             )
-        for tensor in _contents(memory):
-            with told():
-                self._group.broadcast(tensor, 0)
+        for tensor in (*weights, *buffers):
+            self._group.broadcast(tensor, 0)
 
     def _signature(self, memory: DeviceMemory) -> bytes:
         program = self._program
@@ -150,12 +204,6 @@ class Together:
         with told():
             for flat in self._flat.values():
                 self._group.all_reduce(flat)
-
-
-def _contents(memory: DeviceMemory) -> list[torch.Tensor]:
-    """All that has to be the same everywhere; hyper-parameters are the optimizer's, not ours."""
-    tables = (memory.parameters, memory.state, *memory.buffers)
-    return [value for table in tables for value in table.values()]
 
 
 def _digest(tensors: Sequence[torch.Tensor]) -> bytes:

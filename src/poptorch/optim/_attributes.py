@@ -59,6 +59,18 @@ class Description:
         return list(zip(names, (self.defaults, *self.groups), fixed, strict=True))
 
     @property
+    def rows(self) -> dict[str, object]:
+        """All that an update depends on, by names for people."""
+        found: dict[str, object] = {"the kind of optimizer": self.kind}
+        found["loss_scaling"] = self.defaults["loss_scaling"]
+        found |= {
+            f"{name} of parameter group {index}": value
+            for index, numbers in enumerate(self.groups)
+            for name, value in numbers.items()
+        }
+        return found | {f"the setting {name}": value for name, value in self.static.items()}
+
+    @property
     def traceKey(self) -> str:
         """Programs traced for descriptions with the same key are the same."""
         return json.dumps([self.kind, self.static], sort_keys=True)

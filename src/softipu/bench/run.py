@@ -121,9 +121,21 @@ def parse(words: Sequence[str], prog: str = "softipu bench run") -> tuple[Option
 
 
 def _refusal(error: Any) -> SoftIPUError:
-    """PopTorch's error as one of ours, with its own cause and way out where it names them."""
-    named = re.search(r"\n  Cause: (.*)\n  Way out: (.*)\n  \(SIPU-\d+\)", str(error))
-    cause, remedy = named.groups() if named else (None, None)
+    """PopTorch's error as one of ours, with what it knows of its cause and the way out."""
+    source = error.__cause__
+    if isinstance(source, SoftIPUError):
+        # Who holds the IPUs, and the like: PopTorch's own wording stays, as users know it.
+        what = f"{error.message.rstrip('.')}: {source.what} ({source.label})"
+        return HarnessRefused(what, cause=source.cause, remedy=source.remedy)
+    cause, remedy = (
+        None if found is None else found[1]
+        for found in (
+            re.search(rf"^  {word}: (.*)$", str(error), re.MULTILINE)
+            for word in ("Cause", "Way out")
+        )
+    )
+    if cause is None and source is not None:
+        cause = f"{type(source).__name__}: {source}"
     return HarnessRefused(error.message, cause=cause, remedy=remedy)
 
 

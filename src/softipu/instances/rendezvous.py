@@ -6,6 +6,7 @@ a program may start besides; the connections are ours alone.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import time
@@ -98,13 +99,7 @@ def connect(store: Any, instance: Instance, timeout: float) -> Any:
     dist = distributed()
     options = dist.ProcessGroupGloo._Options()
     options._timeout = timedelta(seconds=timeout)
-    address = _own_address(instance)
-    device = (
-        dist.ProcessGroupGloo.create_default_device()
-        if address is None
-        else dist.ProcessGroupGloo.create_device(hostname=address)
-    )
-    options._devices = [device]
+    options._devices = _devices(store, instance)
     try:
         return dist.ProcessGroupGloo(
             dist.PrefixStore("gloo", store), instance.index, instance.count, options
@@ -115,20 +110,57 @@ def connect(store: Any, instance: Instance, timeout: float) -> Any:
         ) from error
 
 
-def _own_address(instance: Instance) -> str | None:
-    """The address of this host on the way to instance 0; None where gloo has to find it.
+def _devices(store: Any, instance: Instance) -> list[Any]:
+    """What gloo connects by: the interfaces that the user named, else the one on the way to others.
 
-    Gloo would ask what the host's own name means, which may be an address that others can't reach.
+    Left alone gloo asks what the host's own name means, which may be an address that others can't
+    reach; and only where it makes its own options does it look at the variable.
     """
-    if os.environ.get("GLOO_SOCKET_IFNAME"):
-        return None
+    gloo = distributed().ProcessGroupGloo
+    named = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    try:
+        if named:
+            return [gloo.create_device(interface=name) for name in named.split(",") if name]
+        address = _own_address(store, instance)
+        return [gloo.create_device(hostname=address) if address else gloo.create_default_device()]
+    except RuntimeError as error:
+        raise RendezvousFailed(
+            f"Instance {instance.index} can't use "
+            + (f"GLOO_SOCKET_IFNAME={named}" if named else "the network of its host")
+            + f": {(str(error).splitlines() or [''])[0]}",
+            cause="Instances are connected over an interface that is not there, or has no address.",
+            remedy="Name one that this host has (`ip -brief address` lists them), or none.",
+        ) from error
+
+
+def _own_address(store: Any, instance: Instance) -> str | None:
+    """This host's address on the way to instance 0; None where no way is known.
+
+    On the host of instance 0 that may be a loopback address, by which other hosts don't reach it:
+    then the one on the way to such a host.
+    """
     assert instance.address is not None
-    family = socket.getaddrinfo(instance.address, instance.port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family[0], socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(family[4])
-        except OSError:
-            return None
-        address = str(probe.getsockname()[0])
-    alone = instance.local_count is None or instance.local_count == instance.count
-    return address if alone or not address.startswith("127.") else None
+    own = _towards(instance.address)
+    store.set(f"address/{instance.index}", own or "")
+    if own is not None and not _is_loopback(own):
+        return own
+    for index in range(instance.count):
+        other = store.get(f"address/{index}").decode()
+        if other and not _is_loopback(other):
+            return _towards(other)
+    return own
+
+
+def _towards(other: str) -> str | None:
+    """This host's own address on the way to another one; no packet is sent."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except (OSError, UnicodeError):
+        return None  # gloo looks for an address itself
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

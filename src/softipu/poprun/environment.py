@@ -166,11 +166,14 @@ def chosen(
     return found, missing
 
 
-def stale(environ: Mapping[str, str], use: Use) -> list[str]:
-    """What instances must not inherit: who somebody else is, or another partition."""
+def stale(environ: Mapping[str, str], use: Use, *, offline: bool) -> list[str]:
+    """What instances must not inherit: who somebody else is, or another partition; without IPUs
+    any, as its server or file need not be there."""
     names = [
         name for name in environ if name in OWN or name.startswith(("POPDIST_", "TORCHELASTIC_"))
     ]
-    if use.name is not None and not use.from_file:
+    if offline:
+        names += [n for n in environ if n == "IPUOF_CONFIG_PATH" or n.startswith("IPUOF_VIPU_")]
+    elif use.name is not None and not use.from_file:
         names += [name for name in ("IPUOF_CONFIG_PATH",) if name in environ]
     return names

@@ -167,7 +167,7 @@ def build(
         directory=os.path.abspath(given.run.directory or os.getcwd()),
         local=local,
         environments=_environments(options, found, given, use, local, environ, log),
-        unset=environment.stale(environ, use),
+        unset=environment.stale(environ, use, offline=options.offline_mode),
         shell=RemoteShell(
             words=tuple(shell) if shell else ("ssh",),
             arguments=tuple(given.run.remote_shell_arguments),

@@ -272,7 +272,7 @@ def _one(word: str, rest: list[str]) -> Iterator[str]:
         return
     row = _row(name)
     if not row.takes_value:
-        if equals and not _yes(row, value):
+        if equals and not _value(row, value):
             return
         yield f"--{row.name}"
     elif equals:
@@ -285,11 +285,33 @@ def _one(word: str, rest: list[str]) -> Iterator[str]:
         yield f"--{row.name}={rest.pop(0)}"
 
 
-def _yes(row: Option, value: str) -> bool:
+def _once(words: Sequence[str]) -> list[str]:
+    """Each option once. Arguments for mpirun add up, as mpirun would have it; of two different
+    values of another option nobody can say which one is meant."""
+    found: dict[str, str] = {}
+    others = []
+    for word in words:
+        name, equals, value = word.removeprefix("--").partition("=")
+        row = BY_NAME.get(name)
+        if not equals or row is None or row.kind == "repeated":
+            others.append(word)
+        elif name not in found:
+            found[name] = value
+        elif row.kind == "arguments":
+            found[name] += f" {value}"
+        elif _value(row, found[name]) != _value(row, value):
+            raise UsageError(
+                f"poprun: --{name} is given twice, as {found[name]!a} and {value!a}.",
+                remedy="Give it once.",
+            )
+    return [*(f"--{name}={value}" for name, value in found.items()), *others]
+
+
+def _value(row: Option, text: str) -> Any:
     try:
-        return _yes_no(value)
+        return row.parse(text) if row.takes_value else _yes_no(text)
     except ValueError as error:
-        raise UsageError(f"poprun: --{row.name}={value!a}: {error}.") from None
+        raise UsageError(f"poprun: --{row.name}={text!a}: {error}.") from None
 
 
 def _short(word: str, rest: list[str]) -> Iterator[str]:
@@ -329,6 +351,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
     parser = make_parser()
     given, program = split(words)
+    given = _once(given)
     options = parser.parse_args(given)
     if options.import_config is not None:
         imported = config_file.read(options.import_config)

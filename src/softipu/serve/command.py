@@ -198,11 +198,15 @@ def _tend(server: Server, poller: Poller | None, stopping: threading.Event) -> N
     """Loads and unloads what has to be, which may take long: in a thread of its own."""
     while not stopping.wait(_WATCH_SECONDS):
         try:
-            restarts = server.restarts
-            for name in server.revive():
-                _say(f"A backend process of {name} was killed; the model was loaded again.")
+            restarts, returning = server.restarts, server.is_returning
+            names = server.revive()
             if server.restarts > restarts:
-                _say("The server fell with a backend process; it is started again.")
+                _say("The server crashed; it is started again.")
+            elif returning and not server.is_returning:
+                _say(f"The server is back with {', '.join(names) or 'no models'}.")
+            else:
+                for name in names:
+                    _say(f"A backend process of {name} was killed; the model was loaded again.")
             if poller is not None and not server.is_returning:
                 for line in poller.look():
                     _say(line)

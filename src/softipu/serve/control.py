@@ -73,8 +73,14 @@ class Control:
             for row in body
         ]
 
-    def load(self, model: str) -> None:
-        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load", {})
+    def load(self, model: str, config: Any = None) -> None:
+        """With the configuration in the model's folder, or one that wins over it."""
+        body = {} if config is None else {"parameters": {"config": json.dumps(config)}}
+        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load", body)
+
+    def config(self, model: str) -> Any:
+        """The configuration that a model has, whether from its folder or from who loaded it."""
+        return self._checked("GET", f"/v2/models/{quote(model, safe='')}/config", None)
 
     def unload(self, model: str) -> None:
         self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload", {})

@@ -2,17 +2,14 @@
 
 The server is always in explicit mode, because a model whose process was killed comes back only by
 being loaded again; where the user did not ask for that mode, a secret key locks it for others.
-A backend process that is killed while it holds a lock of their shared memory takes the server with
-it (Triton aborts): then the server is started again.
+A server that crashes is started again with the models it had, unless it does so again and again: a
+backend process that is killed while it holds a lock of their shared memory takes Triton with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
-import math
-import os
 import secrets
 import shutil
 import signal
@@ -20,7 +17,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
@@ -28,22 +26,21 @@ from typing import IO
 
 from .. import forksafe
 from ..errors import InvalidSetting, ModelControlFailed, ServerDied, ServerNotReady
-from . import records
+from . import leftovers, records
 from .control import KEY_HEADER, Control
 from .installation import assemble, find
+from .loaded import Loaded
 from .ports import Ports, free_ports
 
-_SHARED_MEMORY = Path("/dev/shm")
 _LAST_LINES = 15
 _POLL_SECONDS = 0.1
 #: How long a server may take to end once nothing of it works any more.
 _GRACE_SECONDS = 3.0
-_PR_SET_PDEATHSIG = 1
 _RETRY_SECONDS = 15.0
-#: How long after the loss of a backend process its server may still fall: requests that wait for
-#: the process are refused one after the other, a second each.
-_FALL_SECONDS = 60.0
-_FOLDER, _LOCK = "softipu-serve-", "lock"
+#: Ends that are a fault of the server or its models; SIGKILL is somebody's wish.
+_CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+#: A server that crashes more often than this within so many seconds is given up.
+_MOST_RESTARTS, _RESTARTS_SECONDS = 3, 600.0
 
 
 @dataclass(frozen=True)
@@ -74,30 +71,34 @@ class Server:
         key = None if settings.open_control else secrets.token_hex(16)
         reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
         self.control = Control(reachable, self.ports.http, key, self._has_ended)
-        _remove_abandoned()
-        self._folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
-        self._lock = forksafe.opened(lambda: FileIO(self._folder / _LOCK, "w"))
+        leftovers.remove_abandoned()
+        self._folder = Path(tempfile.mkdtemp(prefix=leftovers.FOLDER))
+        self._lock = forksafe.opened(lambda: FileIO(self._folder / leftovers.LOCK, "w"))
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._region = f"softipu-{secrets.token_hex(8)}-"
         self.instances = self._folder / "instances"
         self.instances.mkdir()
         #: Models that lost a process, and when to load them next.
         self._lost: dict[str, float] = {}
-        #: When a process was last seen to be lost.
-        self._loss = -math.inf
-        #: How often the server fell with one of its backend processes and was started again.
+        #: What it has loaded, lost models included.
+        self._loaded = Loaded(self.control, configured=settings.open_control)
+        #: When it crashed and was started again, the last few times.
+        self._restarts: deque[float] = deque(maxlen=_MOST_RESTARTS)
+        #: How often that was in all.
         self.restarts = 0
         #: What it has to load then; None once it is ready.
         self._returning: list[str] | None = None
+        self._was_ready = False
         #: Held while a server is exchanged for a new one, which none is once it is stopped.
         self._starting = threading.Lock()
         self._stopped = False
         self._log = _log(settings.log_file, self._folder)
         self._log_start = self._log.tell()
-        wanted = ("*",) if settings.models is None else settings.models
+        #: What is loaded at the first start.
+        self._wanted = ("*",) if settings.models is None else settings.models
         try:
             self._backends = assemble(self._installed, self._folder / "backends", self.instances)
-            self._process = self._start(wanted)
+            self._process = self._start(self._wanted)
         except BaseException:
             self._clean()
             raise
@@ -111,7 +112,7 @@ class Server:
             env=self._installed.environment(),
             # Ctrl-C is for us: we tell the server, once, and wait for what is under way.
             start_new_session=True,
-            preexec_fn=_dies_with_parent(),
+            preexec_fn=leftovers.dies_with_parent(),
         )
 
     def _arguments(self, models: Iterable[str]) -> list[str]:
@@ -149,10 +150,12 @@ class Server:
         """Raises ServerDied, with the server's last lines, if it has ended for good."""
         with self._starting:
             status = self._process.poll()
-            comes_back = self._fell_with_a_backend()
-        if status is not None and not comes_back:
+            if status is None or self._comes_back():
+                return
             how = f"by signal {-status}" if status < 0 else f"with exit code {status}"
-            raise ServerDied(f"The Triton server ended {how}. Its last lines:\n{self.last_lines()}")
+            if -status in _CRASHES:
+                how += f", after {_MOST_RESTARTS} restarts in {_RESTARTS_SECONDS / 60:g} minutes"
+        raise ServerDied(f"The Triton server ended {how}. Its last lines:\n{self.last_lines()}")
 
     def wait_until_ready(self, stopping: threading.Event | None = None) -> None:
         """Returns once the server answers: by then its models are loaded, or have failed to.
@@ -160,6 +163,7 @@ class Server:
         Also returns when `stopping` is set."""
         end = time.monotonic() + self.settings.startup_timeout
         while not self.control.is_ready():
+            self._recover()
             self.check()
             if stopping is not None and stopping.is_set():
                 return
@@ -167,6 +171,8 @@ class Server:
                 raise self._not_ready()
             time.sleep(_POLL_SECONDS)
         self.check()  # another server may have taken the port and answered in its place
+        self._was_ready = True
+        self._loaded.look(())
 
     def _not_ready(self) -> ServerNotReady:
         return ServerNotReady(
@@ -191,9 +197,7 @@ class Server:
         """Loads models again whose backend process was killed; returns their names.
 
         Raises if one cannot be loaded; it is tried again some time later."""
-        with self._starting:
-            if self._fell_with_a_backend() and not self._stopped:
-                self._start_again()
+        self._recover()
         if self._returning is not None:
             return self._returned()
         self._note_losses()
@@ -203,49 +207,65 @@ class Server:
             self._lost[name] = now + _RETRY_SECONDS
             try:
                 self.control.unload(name)
-                self.control.load(name)
+                self._wait_for_leases(name)
+                self._loaded.load(name)
             except ModelControlFailed:
-                if self._fell_with_a_backend():
+                if self._comes_back():
                     return []
                 raise
             del self._lost[name]
+        self._loaded.look(self._lost)
         return due
+
+    def _wait_for_leases(self, model: str) -> None:
+        """The server says early that a model is unloaded: its other processes still hold IPUs,
+        which may be all there are, and the model needs them again."""
+        end = time.monotonic() + self.settings.exit_timeout
+        while time.monotonic() < end and not self._stopped and not self._has_ended():
+            found = records.instances(self.instances)
+            if not any(alive and instance.model == model for instance, alive in found):
+                return
+            time.sleep(_POLL_SECONDS)
 
     def _note_losses(self) -> None:
         for instance, alive in records.instances(self.instances):
             if not alive:
                 # The server keeps what belonged to the dead process; the memory need not stay.
-                _unlink_region(instance.shared_memory, self._region)
+                leftovers.unlink_region(instance.shared_memory, self._region)
                 records.forget(self.instances, instance)
                 self._lost[instance.model] = 0.0
-                self._loss = time.monotonic()
 
     def _has_ended(self) -> bool:
         return self._process.poll() is not None
 
-    def _fell_with_a_backend(self) -> bool:
-        """Whether the server aborted soon after one of its backend processes had been killed.
-
-        One that falls while it comes back would fall again and again."""
-        if self._process.poll() != -signal.SIGABRT or self._returning is not None:
+    def _comes_back(self) -> bool:
+        """Whether the server crashed, and not too often."""
+        status = self._process.poll()
+        if status is None or -status not in _CRASHES or self._stopped:
             return False
-        lost = any(not alive for _, alive in records.instances(self.instances))
-        return lost or time.monotonic() - self._loss < _FALL_SECONDS
+        often = len(self._restarts) == _MOST_RESTARTS
+        return not often or time.monotonic() - self._restarts[0] > _RESTARTS_SECONDS
+
+    def _recover(self) -> None:
+        with self._starting:
+            if self._comes_back():
+                self._start_again()
 
     def _start_again(self) -> None:
         """With the models that it had, and nothing of what the old server left."""
-        had = {instance.model for instance, _ in records.instances(self.instances)}
-        self._returning = sorted(had | set(self._lost))
-        for pid in _processes_of(self._folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._end_backends()
+        models: Iterable[str] = self._wanted
+        if self._was_ready:
+            had = {instance.model for instance, _ in records.instances(self.instances)}
+            had |= self._loaded.names | set(self._lost) | set(self._returning or ())
+            models = self._returning = sorted(had)
+        leftovers.end_processes(self._folder, 0.0)
         for instance, _ in records.instances(self.instances):
             records.forget(self.instances, instance)
-        self._remove_shared_memory()
+        leftovers.unlink_regions(self._region)
         self._lost = {}
         self.restarts += 1
-        self._process = self._start(self._returning)
+        self._restarts.append(time.monotonic())
+        self._process = self._start(models)
         self._ready_by = time.monotonic() + self.settings.startup_timeout
 
     def _returned(self) -> list[str]:
@@ -255,11 +275,19 @@ class Server:
             if time.monotonic() > self._ready_by:
                 raise self._not_ready()
             return []
-        ready = {model.name for model in self.control.models() if model.ready}
-        back = [name for name in self._returning if name in ready]
-        self._lost = dict.fromkeys(set(self._returning) - ready, 0.0)
+        try:
+            failed = self._loaded.restore(self._ready())
+            back = self._ready() - set(failed)
+        except ModelControlFailed:
+            if self._comes_back():
+                return []
+            raise
+        self._lost = dict.fromkeys({*self._returning, *failed} - back, 0.0)
         self._returning = None
-        return back
+        return sorted(back)
+
+    def _ready(self) -> set[str]:
+        return {model.name for model in self.control.models() if model.ready}
 
     def stop(self) -> None:
         """Lets requests under way finish, ends the server and removes all that it left."""
@@ -278,7 +306,7 @@ class Server:
         end = time.monotonic() + self.settings.exit_timeout + _GRACE_SECONDS
         idle_since = None
         while self._process.poll() is None and time.monotonic() < end:
-            if _processes_of(self._folder) != [self._process.pid]:
+            if leftovers.processes_of(self._folder) != [self._process.pid]:
                 idle_since = None
             elif idle_since is None:
                 idle_since = time.monotonic()
@@ -291,41 +319,18 @@ class Server:
         if process is not None:
             process.kill()
             process.wait()
-        self._end_backends()
+        # Backend processes see for themselves that their server is gone; they get a moment.
+        leftovers.end_processes(self._folder, _GRACE_SECONDS)
         self._log.close()
-        self._remove_shared_memory()
+        leftovers.unlink_regions(self._region)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._lock.close()
-
-    def _remove_shared_memory(self) -> None:
-        for path in _SHARED_MEMORY.glob(f"{self._region}*"):
-            path.unlink(missing_ok=True)
-
-    def _end_backends(self) -> None:
-        """Backend processes see for themselves that their server is gone; they get a moment."""
-        end = time.monotonic() + _GRACE_SECONDS
-        while alive := _processes_of(self._folder):
-            if time.monotonic() > end:
-                for pid in alive:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            time.sleep(_POLL_SECONDS)
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _dies_with_parent() -> Callable[[], None]:
-    """For a child: ends in good order when this process is killed, and could not tell it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return ask
 
 
 def _log(wanted: Path | None, folder: Path) -> IO[bytes]:
@@ -335,35 +340,3 @@ def _log(wanted: Path | None, folder: Path) -> IO[bytes]:
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise InvalidSetting(f"--log-file {path} cannot be written: {error.strerror}.") from None
-
-
-def _remove_abandoned() -> None:
-    """Folders of servers whose command was killed before it could remove them."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/{_LOCK}"):
-        with contextlib.suppress(OSError), path.open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.parent, ignore_errors=True)
-
-
-def _unlink_region(name: str, prefix: str) -> None:
-    # The name comes from a file that another process wrote.
-    if name.startswith(prefix) and "/" not in name:
-        (_SHARED_MEMORY / name).unlink(missing_ok=True)
-
-
-def _processes_of(folder: Path) -> list[int]:
-    """Living processes that were started from a folder of ours: their command lines name it."""
-    wanted, found = os.fsencode(folder), []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if wanted in path.read_bytes() and _is_alive(int(path.parent.name)):
-                found.append(int(path.parent.name))
-    return found
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")

@@ -123,7 +123,9 @@ def _unforeseen(error: Exception) -> SoftIPUError:
 
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.basename(last.filename)}:{last.lineno}"
-    return SoftIPUError(f"{type(error).__name__} at {place}: {str(error)[:500]}")
+    source = error.__cause__
+    cause = f"{type(source).__name__}: {str(source)[:500]}" if source is not None else None
+    return SoftIPUError(f"{type(error).__name__} at {place}: {str(error)[:500]}", cause=cause)
 
 
 def _give_up_stdout() -> None:
