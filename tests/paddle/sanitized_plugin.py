@@ -16,10 +16,10 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 #: Every op with its gradients; native kernels, threads, half precision, static programs; sparse and
-#: complex gradients; devices, streams, leases; LeNet's training; processes that compute together.
+#: complex gradients; devices, streams, leases, random numbers; LeNet's training; processes that compute together.
 _TESTS = ("test_plugin_gradients.py", "test_plugin_ops.py", "test_plugin_runtime.py",
           "test_paddle_examples.py::test_lenet_learns_digits_on_the_device_and_serves_them",
-          "test_plugin_distributed.py", "test_op_coverage.py")  # fmt: skip
+          "test_plugin_random.py", "test_plugin_distributed.py", "test_op_coverage.py")  # fmt: skip
 #: These look at memory or threads of the process, which the sanitizers have their own of; or load
 #: TensorFlow, whose libraries want RTLD_DEEPBIND, which the sanitizers do not.
 _NOT_HERE = ("test_thousands_of_steps_leak_nothing", "test_tensorflow_imported_first")
