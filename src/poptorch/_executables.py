@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from softipu import executable, settings
-from softipu.errors import ExecutableCorrupt, NotPortable, SoftIPUError
+from softipu.errors import ExecutableCorrupt, ExecutableUnwritable, NotPortable, SoftIPUError
 
 from ._attachment import Attachment
 from ._compiler import Job, compile_model, shards_of, share_of_options, write_hypers
@@ -200,7 +200,10 @@ def _destination(filename: str) -> Path:
     if path.parent.exists():
         assert path.parent.is_dir(), f"Destination folder {path.parent} is not a directory"
     else:
-        path.parent.mkdir(parents=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExecutableUnwritable(f"{path.parent}: {error.strerror}.") from error
     return path
 
 

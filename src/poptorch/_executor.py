@@ -511,7 +511,19 @@ class PoplarExecutor(ExecutableFiles):
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
         """The value that an anchored tensor had in the last call."""
-        assert short_name in self._anchors, f"No tensor with name {short_name} found."
+        if short_name not in self._anchors:
+            asked = list(self._options.anchored_tensors)
+            raise AssertionError(
+                f"No tensor with name {short_name} found. "
+                + (
+                    "It is anchored and has no value yet: call the model first."
+                    if short_name in asked
+                    else f"Anchored are {', '.join(asked)}."
+                    if asked
+                    else "None is anchored: call Options.anchorTensor(short name, name in the "
+                    "graph) before the model is made."
+                )
+            )
         return self._anchors[short_name]
 
     # --- random numbers -------------------------------------------------------------------------

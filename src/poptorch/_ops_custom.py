@@ -7,6 +7,7 @@ user registers once under the same name, domain and version. Programs that call 
 from __future__ import annotations
 
 import json
+import numbers
 import struct
 import warnings
 from collections.abc import Callable, Sequence
@@ -86,6 +87,11 @@ class _WithGradient(Function):
         call = CustomOpCall(tensors[: ctx.count], tensors[ctx.count :], ctx.attributes)
         results = ctx.operator.gradient(call, *gradients)
         results = tuple(results) if isinstance(results, list | tuple) else (results,)
+        if len(results) > ctx.count:
+            raise createPoptorchError(
+                f"The gradient of a custom op returns {len(results)} gradients for {ctx.count} "
+                "inputs."
+            )
         # Gradients for the last inputs may be left out, as custom ops in C++ do.
         return (None, None, *results, *(None for _ in range(ctx.count - len(results))))
 
@@ -124,12 +130,13 @@ def custom_op(
     `example_outputs` says how many outputs there are, and of which type and shape. Attributes are
     floats, ints, strings or lists of one of them.
     """
+    _check_arguments(inputs, name, domain, domain_version, example_outputs, attributes)
     _check_attributes(attributes or {})
     operator = _registered.get((name, domain, domain_version))
     if operator is None:
         raise createPoptorchError(
             f"No custom op {name!r} is registered for domain {domain!r}, version "
-            f"{domain_version}. Compiled Poplar ops can't run here. "
+            f"{domain_version}. {_others(name)}Compiled Poplar ops can't run here. "
             + _HOW_TO_REGISTER.format(
                 name=name, domain=domain, version=domain_version, function=name.lower()
             )
@@ -147,6 +154,38 @@ def custom_op(
         for output in outputs:
             capture.note(output, "custom_op", hint)
     return outputs
+
+
+def _check_arguments(
+    inputs: Any, name: Any, domain: Any, version: Any, examples: Any, attributes: Any
+) -> None:
+    whole = isinstance(version, numbers.Integral) and not isinstance(version, bool)
+    for argument, value, fits, words in (
+        ("inputs", inputs, _are_tensors(inputs), "a list or tuple of tensors"),
+        ("name", name, isinstance(name, str), "a string"),
+        ("domain", domain, isinstance(domain, str), "a string"),
+        ("domain_version", version, whole, "a whole number"),
+        ("example_outputs", examples, _are_tensors(examples), "a list or tuple of tensors"),
+        ("attributes", attributes, isinstance(attributes, dict | None), "a dictionary or None"),
+    ):
+        if not fits:
+            shown = _kind(value)
+            if isinstance(value, list | tuple):
+                shown += " of " + ", ".join(sorted({_kind(item) for item in value}))
+            raise createPoptorchError(f"custom_op: {argument} must be {words}, not {shown}.")
+
+
+def _kind(value: Any) -> str:
+    return "Tensor" if isinstance(value, Tensor) else type(value).__name__
+
+
+def _are_tensors(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(v, Tensor) for v in values)
+
+
+def _others(name: str) -> str:
+    known = [f"{d!r}, version {v}" for n, d, v in _registered if n == name]
+    return f"It is for {' and '.join(known)}. " if known else ""
 
 
 def accessAttributes(attribute_id_str: str) -> dict[str, Any]:

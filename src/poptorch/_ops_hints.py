@@ -69,15 +69,21 @@ def serializedMatMul(
     keep_precision: bool = False,
 ) -> Tensor:
     """`lhs @ rhs`, computed by the IPU in `factor` smaller products along the dimension `mode`."""
-    assert isinstance(keep_precision, bool)
-    assert isinstance(factor, int)
-    assert isinstance(mode, MatMulSerializationMode)
+    _check_kind("keep_precision", keep_precision, bool, "True or False")
+    _check_kind("factor", factor, int, "a whole number")
+    _check_kind(
+        "mode", mode, MatMulSerializationMode, "a member of poptorch.MatMulSerializationMode"
+    )
     product = torch.matmul(lhs, rhs)
     if mode is not MatMulSerializationMode.Disabled and _context.current() is not None:
         _check_factor(lhs, rhs, mode, factor)
         hint = {"mode": mode.value, "factor": factor, "keep_precision": keep_precision}
         _note(product, "serialized_matmul", hint)
     return product
+
+
+def _check_kind(argument: str, value: Any, kind: type, words: str) -> None:
+    assert isinstance(value, kind), f"serializedMatMul: {argument} must be {words}, not {value!r}."
 
 
 def _check_factor(lhs: Tensor, rhs: Tensor, mode: MatMulSerializationMode, factor: int) -> None:
@@ -102,7 +108,13 @@ def set_available_memory(tensor: Tensor, available_memory_proportion: float) -> 
             "You may only set available memory for torch.tensor values. "
             f"{type(tensor)} is not supported."
         )
-    proportion = float(available_memory_proportion)
+    try:
+        proportion = float(available_memory_proportion)
+    except (TypeError, ValueError) as error:
+        raise createPoptorchError(
+            "set_available_memory: the proportion must be a number from 0 to 1, not "
+            f"{available_memory_proportion!r}."
+        ) from error
     if not 0.0 <= proportion <= 1.0:
         raise createPoptorchError(
             f"set_available_memory: the proportion {proportion:g} is not between 0 and 1."

@@ -6,6 +6,7 @@ here store what takes more than one value.
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import torch
@@ -50,6 +51,15 @@ def _available_memory(owner: Any, available_memory_proportion: dict[str, float])
             raise AssertionError(
                 'Available memory proportions are expected to be in a dictionary of {"IPU0": 0.5} '
                 f"where the 0 in IPU is the index of the IPU. Invalid key: {name}"
+            )
+        if not isinstance(proportion, numbers.Real) or isinstance(proportion, bool):
+            raise AssertionError(
+                f"The available memory proportion of {name} must be a number from 0 to 1, not "
+                f"{proportion!r}."
+            )
+        if not 0 <= proportion <= 1:
+            raise ValueError(
+                f"The available memory proportion of {name} must be from 0 to 1, not {proportion}."
             )
         proportions[int(index)] = proportion
     owner.createOrSet(available_memory_proportion=proportions)
@@ -98,7 +108,8 @@ def _anchor(
     period = output_return_period if output_mode == OutputMode.EveryN else 1
     # [name in the graph, "follows the model's own output mode", mode, period], as the executor
     # expects it, which fills in the mode of the model where there is none.
-    owner.anchored_tensors[short_name] = [long_name, output_mode is None, output_mode, period]
+    follows = output_mode in (None, OutputMode.Default)
+    owner.anchored_tensors[short_name] = [long_name, follows, output_mode, period]
 
 
 def _output_mode(owner: Any, output_mode: OutputMode, output_return_period: int | None) -> None:

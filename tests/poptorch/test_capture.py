@@ -284,6 +284,24 @@ def test_tensors_can_be_anchored_by_the_names_that_the_model_lists() -> None:
         trained.getAnchoredTensor("other")
 
 
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("mode", [None, poptorch.OutputMode.EveryN])
+def test_an_anchor_in_default_mode_comes_as_often_as_the_outputs(
+    training: bool, mode: poptorch.OutputMode | None
+) -> None:
+    options = quiet().deviceIterations(4).anchorTensor("x", "input", poptorch.OutputMode.Default)
+    if mode is not None:
+        options.outputMode(mode, 2)
+    make = poptorch.trainingModel if training else poptorch.inferenceModel
+    executor = make(seeded(Net), options)
+    with pytest.raises(AssertionError, match="No tensor with name x found.*no value yet"):
+        executor.getAnchoredTensor("x")
+    output, _ = executor(*batch(8))
+    assert len(executor.getAnchoredTensor("x")) == len(output)
+    with pytest.raises(AssertionError, match="name y found. Anchored are x"):
+        executor.getAnchoredTensor("y")
+
+
 def _names(model: nn.Module) -> list[str]:
     probe = poptorch.trainingModel(model, quiet())
     probe.compile(*batch(2))

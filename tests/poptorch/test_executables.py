@@ -370,3 +370,11 @@ def test_a_model_with_a_host_function_says_that_it_fits_in_no_file(tmp_path: Pat
         executor.save(str(tmp_path / "model"))
     assert not (tmp_path / "model").exists()
     assert torch.equal(executor(X), X + 1)
+
+
+def test_where_no_file_can_be_made_saving_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(poptorch.Error, match=r"(?s)no/such.*Way out: Save to another path"):
+        infers(Path("/proc/no/such/model.poptorch"))
+    with pytest.raises(poptorch.Error, match=r"(?s)file/sub: .*Way out: Save to another path"):
+        infers(tmp_path / "file" / "sub" / "model.poptorch")

@@ -147,3 +147,46 @@ def test_attributes_can_be_looked_up_by_their_id() -> None:
             accessAttributes(wrong)
     with pytest.raises(ValueError, match="Wrong type"):
         accessAttributes(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"inputs": torch.ones(2)}, "inputs must be a list or tuple of tensors, not Tensor"),
+        ({"inputs": [torch.ones(2), 1]}, "inputs must be .*, not list of Tensor, int"),
+        ({"name": 3}, "name must be a string, not int"),
+        ({"domain": None}, "domain must be a string, not NoneType"),
+        ({"domain_version": "1"}, "domain_version must be a whole number, not str"),
+        ({"example_outputs": torch.ones(2)}, "example_outputs must be .*, not Tensor"),
+        ({"example_outputs": None}, "example_outputs must be .*, not NoneType"),
+        ({"attributes": [1]}, "attributes must be a dictionary or None, not list of int"),
+        ({"domain_version": 2}, "version 2. It is for 'arguments.test', version 1"),
+    ],
+)
+def test_wrong_arguments_are_named(changed: dict[str, Any], message: str) -> None:
+    register_custom_op("Same", "arguments.test", 1)(lambda x: x.clone())
+    given: dict[str, Any] = {
+        "inputs": [torch.ones(2)],
+        "name": "Same",
+        "domain": "arguments.test",
+        "domain_version": 1,
+        "example_outputs": [torch.ones(2)],
+    }
+    assert len(custom_op(**given)) == 1
+    with pytest.raises(Error, match=message):
+        custom_op(**{**given, **changed})
+
+
+def test_a_gradient_with_too_many_results_is_an_error() -> None:
+    @register_custom_op("Twice", "arguments.test", 1)
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.backward
+    def gradient(_call: CustomOpCall, gradient: torch.Tensor) -> Any:
+        return gradient * 2, gradient
+
+    x = torch.ones(2, requires_grad=True)
+    (y,) = custom_op([x], "Twice", "arguments.test", 1, example_outputs=[x])
+    with pytest.raises(Error, match="returns 2 gradients for 1 inputs"):
+        y.sum().backward()

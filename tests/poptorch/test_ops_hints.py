@@ -346,3 +346,26 @@ def test_wrong_options_are_refused(
 ) -> None:
     with pytest.raises(kind, match=message):
         getattr(MultiConv(), setter)(value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("columns", 2),
+            "mode must be a member of poptorch.MatMulSerializationMode, not 'columns'",
+        ),
+        ((None, 2), "not None"),
+        ((MatMulSerializationMode.InputChannels, 2.0), "factor must be a whole number, not 2.0"),
+        ((MatMulSerializationMode.InputChannels, 2, 1), "keep_precision must be True or False"),
+    ],
+)
+def test_wrong_arguments_of_a_serialised_product_are_named(arguments: Any, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        serializedMatMul(torch.ones(4, 4), torch.ones(4, 4), *arguments)
+
+
+@pytest.mark.parametrize("proportion", ["a", None, {"IPU0": 0.5}])
+def test_a_memory_proportion_is_a_number(proportion: Any) -> None:
+    with pytest.raises(Error, match="must be a number from 0 to 1"):
+        set_available_memory(torch.ones(1), proportion)

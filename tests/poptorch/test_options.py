@@ -64,6 +64,10 @@ def test_setters_take_their_parameters_by_name() -> None:
         (lambda o: o.maxRepeatLogs(-1), ValueError, "or None"),
         (lambda o: o.setAvailableMemoryProportion({"CPU0": 0.1}), AssertionError, "Invalid key: CPU0"),
         (lambda o: o.setAvailableMemoryProportion({"IPUx": 0.1}), AssertionError, "Invalid key: IPUx"),
+        (lambda o: o.setAvailableMemoryProportion({"IPU0": 1.5}), ValueError, "of IPU0 must be from 0 to 1, not 1.5"),
+        (lambda o: o.setAvailableMemoryProportion({"IPU1": -0.1}), ValueError, "of IPU1"),
+        (lambda o: o.setAvailableMemoryProportion({"IPU1": float("nan")}), ValueError, "not nan"),
+        (lambda o: o.setAvailableMemoryProportion({"IPU0": "a"}), AssertionError, "must be a number"),
         (lambda o: o.inputReplicaGrouping(1, CommGroupType.All), ValueError, "input_group_type cannot be All"),
         (lambda o: o.inputReplicaGrouping(2, CommGroupType.Consecutive), ValueError, "cannot be larger than"),
         (lambda o: o.replicationFactor(4).inputReplicaGrouping(3, CommGroupType.Orthogonal), ValueError, "must be a factor"),
@@ -206,6 +210,7 @@ def test_convolution_options_of_two_setters_add_up(order: int) -> None:
     ("mode", "period", "kept"),
     [
         (None, 5, ["long", True, None, 1]),
+        (OutputMode.Default, 5, ["long", True, OutputMode.Default, 1]),
         (OutputMode.Final, 5, ["long", False, OutputMode.Final, 1]),
         (OutputMode.EveryN, 5, ["long", False, OutputMode.EveryN, 5]),
     ],

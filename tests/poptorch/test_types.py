@@ -70,6 +70,38 @@ def test_indices_may_be_int32_as_on_the_ipu(function: Any) -> None:
     same(found, function(x, index).to(found.dtype))
 
 
+class Looks(nn.Module):
+    """Looks rows up, in modules that ask for sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(10, 3, sparse=True)
+        self.bags = nn.EmbeddingBag(10, 3, sparse=True, mode="sum")
+
+    def forward(self, index: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        found = self.rows(index).mean(1) + self.bags(index)
+        found = found + functional.embedding(index, self.rows.weight, sparse=True).sum(1)
+        return functional.mse_loss(found, target)
+
+
+def test_sparse_gradients_are_dense_ones_on_an_ipu() -> None:
+    model = Looks()
+    plain = copy.deepcopy(model)
+    index, target = torch.randint(0, 10, (4, 5)), torch.randn(4, 3)
+    executor = poptorch.trainingModel(
+        model, quiet(), poptorch.optim.SGD(model.parameters(), lr=0.5)
+    )
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = plain(index, target)
+        loss.backward()
+        optimizer.step()
+        same(executor(index, target), loss.detach())
+    for name, value in model.state_dict().items():
+        same(value, plain.state_dict()[name])
+
+
 # --- normalisation in mixed precision -------------------------------------------------------------
 
 NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {

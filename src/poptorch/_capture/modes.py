@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .._context import Capture
 from .halves import as_float, mixed, tensors_in
 from .norms import NORMS, STRIDED, batch_norm, mixed_norm, strided_group_norm
-from .replaced import INDEXED, REPLACED, with_wide_indices
+from .replaced import INDEXED, REPLACED, SPARSE, with_dense_gradients, with_wide_indices
 
 LOSSES = frozenset(
     {
@@ -228,6 +228,8 @@ class ForwardRules(TorchFunctionMode):
                 return func(*args, **kwargs)
         if name in NORMS and mixed(args, kwargs):
             return mixed_norm(func, args, kwargs)
+        if func in SPARSE:
+            args, kwargs = with_dense_gradients(func, args, kwargs)
         if name in INDEXED:
             args, kwargs = with_wide_indices(name, args, kwargs)
         if name in RECURRENT:

@@ -91,6 +91,24 @@ def _widened(value: Any) -> Any:
     return value.to(torch.int64) if narrow else value
 
 
+#: Which argument of these functions asks for sparse gradients.
+SPARSE: dict[Any, int] = {
+    torch.nn.functional.embedding: 6,
+    torch.nn.functional.embedding_bag: 7,
+    torch.embedding: 4,
+    torch.embedding_bag: 5,
+}
+
+
+def with_dense_gradients(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """IPUs have no sparse tensors: the same gradient is a dense one there."""
+    place = SPARSE[func]
+    dense = (*args[:place], *(False for _ in args[place : place + 1]), *args[place + 1 :])
+    return dense, {**kwargs, "sparse": False} if "sparse" in kwargs else kwargs
+
+
 #: Functions, by their names, and what stands for them.
 REPLACED: dict[str, Callable[..., Any]] = {
     "bincount": _bincount,
