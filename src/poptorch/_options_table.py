@@ -44,7 +44,7 @@ _ipu_version = Kind("1 (Mk1), 2 (Mk2) or 21 (Mk2 with FP8)", (int,), lambda v: v
 
 
 def _available_memory(owner: Any, available_memory_proportion: dict[str, float]) -> None:
-    proportions = {}
+    proportions: dict[int, float] = {}
     for name, proportion in available_memory_proportion.items():
         index = name.removeprefix("IPU") if isinstance(name, str) else ""
         if not index.isdecimal() or index == name:

@@ -146,7 +146,8 @@ def test_parts_of_a_field_are_no_more_than_asked_for(
 ) -> None:
     whole = (batch, height, width)
     found = field_parts(batch, (height, width), parts)
-    assert found and len(found) == len(set(found))
+    assert found
+    assert len(found) == len(set(found))
     for each in found:
         assert prod(-(-size // part) for size, part in zip(whole, each, strict=True)) <= parts
         assert all(1 <= part <= size for part, size in zip(each, whole, strict=True))
