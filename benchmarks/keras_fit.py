@@ -17,8 +17,8 @@ _BATCH, _STEPS = 64, 100
 _SECONDS_PER_TURN = 0.6
 #: A process that waited finds its memory and caches taken by others, and is slow for a while.
 _SECONDS_TO_WARM = 0.3
-#: Enough to try both ways to run a step and to choose one; all sides get as many.
-_SETTLING_EXECUTIONS = 10
+#: Enough to try all ways to run a step and to choose one; all sides get as many.
+_SETTLING_EXECUTIONS = 40
 #: Plain tf.keras: steps per execution, XLA.
 _PLAIN = {
     "plain": (1, False),

@@ -1,8 +1,9 @@
-"""TensorFlow's executor or XLA: whichever was measured faster runs an execution's steps.
+"""TensorFlow's executor, the same on one thread, or XLA: what was measured faster runs the steps.
 
-On a CPU the executor mostly wins, because its convolutions and products are oneDNN's; XLA may win
-where a step has many small operations. So the executor begins; after SOFTIPU_COMPILE_AFTER seconds
-a compiled form is built and timed on the next executions.
+The executor hands operations from thread to thread, which for small ones takes longer than they do;
+large ones may run beside each other there. XLA may win where a step has many small operations, but
+on a CPU it lacks oneDNN's convolutions and products. So the executor begins; after
+SOFTIPU_COMPILE_AFTER seconds the other forms are built and timed on the next executions.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import compiler_ir, concrete_function
 from tensorflow.python.platform import tf_logging
 
@@ -20,70 +24,86 @@ from softipu import settings
 from softipu.frontends.tensorflow import executable_cache
 
 _TRIALS = 3
-#: Compiled code has to win by this much: three trials on an idle machine were 7 % in favour of code
-#: that lost by 8 % beside other processes, and a draw is not worth other rounding.
-_GAIN = 0.9
-#: Numbers drawn by XLA are others than the executor's, so random steps stay as they are.
+#: What a form's time must be below, as a part of the executor's. Compiled code has to win by more:
+#: three trials on an idle machine were 7 % in favour of code that lost by 8 % beside other
+#: processes, and a draw is not worth other rounding.
+_ENOUGH = {"executor": 1.0, "one thread": 0.98, "XLA": 0.9}
+#: Each form draws numbers of its own, so random steps stay as they are.
 _RANDOM = ("Random", "Rng", "Multinomial", "TruncatedNormal", "Stateful", "ParameterizedTrunc")
+_CALL = "StatefulPartitionedCall"
+_ONE_THREAD = "SINGLE_THREADED_EXECUTOR"
+#: Where a loop or condition is marked to be taken apart into operations that need all threads.
+_TAKEN_APART = "_lower_using_switch_merge"
 
 Run = Callable[[Any], Any]
 
 
-class Choice:
-    """Runs executions, first in one form and then in the faster of two."""
+@dataclass
+class Form:
+    """A way to run an execution. `name` is a key of `_ENOUGH`."""
 
-    def __init__(self, executor: Run, compiled: Callable[[], Run | None]) -> None:
-        self._executor = executor
-        self._make_compiled = compiled
-        self._compiled: Run | None = None
+    name: str
+    run: Run
+    #: For each step, in the executions that were trials.
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def milliseconds(self) -> float:
+        return statistics.median(self.seconds) * 1e3
+
+
+class Choice:
+    """Runs executions, first in one form and then in the fastest."""
+
+    def __init__(self, executor: Run, rivals: Callable[[], list[Form]]) -> None:
+        """`rivals` builds the other forms there are."""
+        self._executor = Form("executor", executor)
+        self._make_rivals = rivals
         self._seconds = 0.0
         self._patience: float = settings.get("SOFTIPU_COMPILE_AFTER")
-        self._settled: Run | None = executor if settings.get("SOFTIPU_DETERMINISTIC") else None
-        #: Seconds for each step in the executions that were trials, of the executor and of XLA.
-        self._trials: tuple[list[float], list[float]] = ([], [])
+        #: All of them, once they are built; and those that have not run yet.
+        self._forms: list[Form] = []
+        self._new: list[Form] = []
+        self._settled = self._executor if settings.get("SOFTIPU_DETERMINISTIC") else None
 
     @property
     def form(self) -> str:
-        if self._settled is None:
-            return "trying"
-        return "executor" if self._settled is self._executor else "XLA"
+        return "trying" if self._settled is None else self._settled.name
 
     def __call__(self, iterator: Any, steps: int) -> Any:
         if self._settled is not None:
-            return self._settled(iterator)
-        if self._compiled is not None:
-            return self._trial(self._compiled, iterator, steps)
+            return self._settled.run(iterator)
         if self._seconds < self._patience:
             results, seconds = _timed(self._executor, iterator)
             self._seconds += seconds
             return results
-        self._compiled = self._make_compiled()
-        if self._compiled is None:
-            self._settled = self._executor
-            return self._executor(iterator)
-        results = self._compiled(iterator)  # no trial yet: XLA compiles it in this call
-        executable_cache.seal()
+        if not self._forms:
+            self._new = self._make_rivals()
+            self._forms = [self._executor, *self._new]
+        if self._new:  # no trial yet: XLA compiles in this call
+            results = self._new.pop(0).run(iterator)
+            executable_cache.seal()
+            return results
+        return self._trial(iterator, steps)
+
+    def _trial(self, iterator: Any, steps: int) -> Any:
+        """In turns, so that a busy machine hurts all alike."""
+        form = min(self._forms, key=lambda form: len(form.seconds))
+        results, seconds = _timed(form, iterator)
+        form.seconds.append(seconds / steps)
+        if all(len(form.seconds) == _TRIALS for form in self._forms):
+            self._settle()
         return results
 
-    def _trial(self, compiled: Run, iterator: Any, steps: int) -> Any:
-        """In turns, so that a busy machine hurts both alike."""
-        of_executor, of_compiled = self._trials
-        executors_turn = len(of_executor) == len(of_compiled)
-        results, seconds = _timed(self._executor if executors_turn else compiled, iterator)
-        (of_executor if executors_turn else of_compiled).append(seconds / steps)
-        if len(of_compiled) == _TRIALS:
-            executor, xla = statistics.median(of_executor), statistics.median(of_compiled)
-            self._settled = compiled if xla < _GAIN * executor else self._executor
-            tf_logging.info(
-                f"A step took {executor * 1e3:.3f} ms on TensorFlow's executor and "
-                f"{xla * 1e3:.3f} ms compiled by XLA: {self.form} runs from now on."
-            )
-        return results
+    def _settle(self) -> None:
+        self._settled = min(self._forms, key=lambda form: form.milliseconds / _ENOUGH[form.name])
+        times = ", ".join(f"{form.milliseconds:.3f} ms ({form.name})" for form in self._forms)
+        tf_logging.info(f"A step took {times}: {self.form} runs from now on.")
 
 
-def _timed(run: Run, iterator: Any) -> tuple[Any, float]:
+def _timed(form: Form, iterator: Any) -> tuple[Any, float]:
     start = time.perf_counter()
-    results = run(iterator)
+    results = form.run(iterator)
     tf.nest.map_structure(_wait, results)
     return results, time.perf_counter() - start
 
@@ -93,13 +113,38 @@ def _wait(result: Any) -> Any:
     return result.numpy() if hasattr(result, "numpy") else result
 
 
+def draws_numbers(step: Any) -> bool:
+    return any(op.type.startswith(_RANDOM) and op.type != _CALL for op in _operations(step.graph))
+
+
+def for_one_thread() -> AbstractContextManager[None]:
+    """Around the tracing of loops that one thread shall run, and around their calls."""
+    return context.function_executor_type(_ONE_THREAD)
+
+
+def on_one_thread(run: Run) -> Run:
+    def called(iterator: Any) -> Any:
+        with for_one_thread():
+            return run(iterator)
+
+    return called
+
+
+def fits_one_thread(step: Any) -> bool:
+    """Whether a traced step has no loop or condition of its own: these were traced for threads."""
+    return not any(_is_taken_apart(op) for op in _operations(step.graph))
+
+
+def _is_taken_apart(op: Any) -> bool:
+    if op.type in ("Switch", "Merge", "Enter"):
+        return True
+    return _TAKEN_APART in op.node_def.attr and op.node_def.attr[_TAKEN_APART].b
+
+
 def compiled_step(step: Any) -> Any:
-    """The traced step as XLA compiles it, or None where it can't or would give other numbers."""
-    graph = step.graph
-    if any(op.type.startswith(_RANDOM) for op in _operations(graph)):
-        return None
+    """The traced step as XLA compiles it, or None where it can't."""
     made = concrete_function.ConcreteFunction.from_func_graph(
-        graph, step.function_type, attrs={"_XlaMustCompile": True}
+        step.graph, step.function_type, attrs={"_XlaMustCompile": True}
     )
     try:
         compiler_ir.from_concrete_function(made)(stage="hlo", platform_name="CPU")

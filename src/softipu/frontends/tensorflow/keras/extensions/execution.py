@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
@@ -24,9 +24,9 @@ from softipu.frontends.tensorflow import (
     system,
 )
 
-from . import checks
+from . import checks, choice
 from .accumulation import Accumulator
-from .choice import Choice, compiled_step
+from .choice import Choice, Form
 
 
 class Execution:
@@ -114,7 +114,7 @@ class Execution:
         if self._replicas == 1:
             if current.instance()[1] > 1:  # XLA can't compile what goes to other instances
                 return lambda it, steps: run(it)
-            return self._faster_of(run, iterator.element_spec, step)
+            return self._fastest_of(run, iterator.element_spec, step)
         structure = run.structured_outputs
         runs = replicas.Replicated(run, current, self._replicas)
 
@@ -157,15 +157,19 @@ class Execution:
         # [steps, batch, …] of each replica: batches go to replicas in turns.
         return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
 
-    def _faster_of(self, run: Any, spec: Any, step: Any) -> Choice:
-        def compiled() -> Callable[[Any], Any] | None:
-            made = compiled_step(step)
-            if made is None:
-                return None
-            with self._tracing():
-                return cast(Callable[[Any], Any], self._traced(spec, made))
+    def _fastest_of(self, run: Any, spec: Any, step: Any) -> Choice:
+        def on_one_thread(name: str, step: Any) -> Form:
+            with self._tracing(), choice.for_one_thread():
+                return Form(name, choice.on_one_thread(self._traced(spec, step)))
 
-        self.choice = Choice(run, compiled)
+        def rivals() -> list[Form]:
+            if choice.draws_numbers(step):
+                return []
+            made = [on_one_thread("one thread", step)] if choice.fits_one_thread(step) else []
+            compiled = choice.compiled_step(step)
+            return made if compiled is None else [*made, on_one_thread("XLA", compiled)]
+
+        self.choice = Choice(run, rivals)
         return self.choice
 
     def _traced(self, spec: Any, step: Any) -> Any:
