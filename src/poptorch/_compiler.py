@@ -55,6 +55,8 @@ class Job:
     description: Description | None = None
     groups: tuple[tuple[str, ...], ...] = ()
     replica_groups: Mapping[str, tuple[Any, ...]] | None = None
+    #: What `model` is a shallow copy of, where it is one.
+    original: Any = None
 
 
 def batching_of(options: Any) -> Batching:
@@ -155,6 +157,7 @@ def compile_model(job: Job, bound: Arguments) -> Executable:
         loss_scaling=_rules.loss_scaling_name(job.description) if job.description else None,
         sharded=frozenset(name for name, _ in sharded),
         device=device,
+        original=job.original,
     )
     started = clock()
     program, result = capture(source)

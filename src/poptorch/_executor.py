@@ -412,6 +412,7 @@ class PoplarExecutor(ExecutableFiles):
             self._description,
             self._optimiser_groups(parameters),
             self.per_replica_params,
+            self._user_model,
         )
 
     def _optimiser_groups(self, named: dict[str, torch.Tensor]) -> tuple[tuple[str, ...], ...]:

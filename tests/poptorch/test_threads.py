@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -194,6 +196,50 @@ def test_only_the_thread_that_captures_is_on_the_ipu() -> None:
     finally:
         model.go_on.set()
         thread.join()
+
+
+class Waits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.inner = nn.Linear(3, 2)
+        self.scale = nn.Parameter(torch.ones(2))
+        self.register_buffer("shift", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.reached.set()
+        assert self.go_on.wait(60)
+        y: torch.Tensor = self.inner(x) * self.scale + self.shift
+        return y
+
+
+def test_a_module_has_its_own_tensors_for_other_threads_while_it_is_captured() -> None:
+    model = Waits()
+    held = dict(model.state_dict(keep_vars=True))
+    executor = poptorch.inferenceModel(model, quiet())
+    x = torch.randn(4, 3)
+    found: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: found.append(executor(x)))
+    thread.start()
+    try:
+        assert model.reached.wait(60)
+        seen = dict(model.state_dict(keep_vars=True))
+        copied = copy.deepcopy(model.inner)
+        stored = pickle.loads(pickle.dumps(model.inner))
+        eager = model.inner(x)
+        with torch.no_grad():
+            model.inner.bias.zero_()
+    finally:
+        model.go_on.set()
+        thread.join()
+    assert seen.keys() == held.keys()
+    assert all(seen[name] is held[name] for name in held)
+    for layer in (copied, stored):
+        assert type(layer._parameters) is type(model.inner._parameters) is dict
+        assert torch.equal(layer.weight, model.inner.weight)
+    same(eager, x @ model.inner.weight.T + copied.bias)
+    # What another thread wrote into a tensor in the meantime counts, as before a call.
+    same(found[0], model.inner(x))
 
 
 def test_a_forked_child_waits_for_no_thread_of_its_parent() -> None:

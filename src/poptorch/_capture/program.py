@@ -28,6 +28,8 @@ class Source:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     loss_scaling: str | None = None
     sharded: frozenset[str] = frozenset()
+    #: What `model` is a shallow copy of, where it is one.
+    original: Any = None
 
 
 @dataclass(frozen=True)

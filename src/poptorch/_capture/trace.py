@@ -26,6 +26,7 @@ from .._errors import createPoptorchError
 from .._strategies import require_block
 from .analyse import annotate_outputs, find_writes, name_tensors, refuse_lost_writes
 from .explain import explained
+from .lending import lent, slots
 from .modes import ForwardRules, ModuleScopes, Stamper
 from .program import Program, Source, TensorSpec
 
@@ -68,13 +69,13 @@ def trace(source: Source) -> tuple[Program, Any]:
         named = dict(zip(parameters, tensors, strict=False))
         return _run(source, state, found, named, scale, kept)
 
-    lent = _lent(source.model, _slots(source, parameters, buffers))
+    places = slots(source.model, (parameters, buffers), (source.parameters, source.buffers))
     # `fakes` is entered before the tracer, so that what forward makes out of nothing is fake too.
     # A lazy module writes its Python code when it is first run, not after each of our changes.
     # A training model trains, also when it is called where the caller records no gradients.
     with (
         torch.set_grad_enabled(source.training or torch.is_grad_enabled()),
-        lent,
+        lent(places, source.original),
         explained(source.model),
         fakes,
         _use_lazy_graph_module(True),
@@ -312,58 +313,6 @@ def _watched_functions() -> Iterator[list[str]]:
         yield seen
     finally:
         kind.apply = before  # type: ignore[method-assign]
-
-
-_Slots = list[tuple[dict[str, Any], str, torch.Tensor, str, str]]
-
-
-def _slots(
-    source: Source, parameters: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor]
-) -> _Slots:
-    """Every place in the module tree that holds a parameter or buffer, aliases included."""
-    if not isinstance(source.model, torch.nn.Module):
-        return []
-    by_id = {id(value): parameters[name] for name, value in source.parameters.items()}
-    by_id |= {id(value): buffers[name] for name, value in source.buffers.items()}
-    slots: _Slots = []
-    for prefix, module in source.model.named_modules(remove_duplicate=True):
-        for table, kind in ((module._parameters, "Parameter"), (module._buffers, "Buffer")):
-            for name, value in table.items():
-                if value is not None:
-                    full = f"{prefix}.{name}" if prefix else name
-                    slots.append((table, name, by_id[id(value)], full, kind))
-    return slots
-
-
-@contextlib.contextmanager
-def _lent(model: Any, slots: _Slots) -> Iterator[None]:
-    """The slots hold fakes inside; afterwards they hold what they held, checked for changes."""
-    del model
-    before = [(table, name, table[name]) for table, name, _, _, _ in slots]
-    for table, name, fake, _, _ in slots:
-        table[name] = fake
-    problem: str | None = None
-    try:
-        yield
-        problem = _reassigned(slots)
-    finally:
-        for table, name, value in before:
-            table[name] = value
-    if problem:
-        raise createPoptorchError(problem)
-
-
-def _reassigned(slots: _Slots) -> str | None:
-    for table, name, fake, full, kind in sorted(slots, key=lambda slot: slot[4]):
-        if name not in table:
-            return f"{kind} {full} is removed from the model when calling the forward method."
-        if table[name] is not fake:
-            return (
-                f"{kind} {full} is reassigned within the model when calling the forward method. "
-                f"This is not supported. Consider using self.{full}.copy_(src) to copy data from "
-                "a source tensor, where src is the name of the source tensor."
-            )
-    return None
 
 
 def _plain(traced: GraphModule) -> GraphModule:

@@ -1,0 +1,147 @@
+"""While a model is captured, its modules hold fakes in the places of their parameters and buffers.
+
+For the capturing thread only: others, which may run, save or copy the same modules meanwhile, go on
+seeing the tensors that are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .._errors import createPoptorchError
+
+Table = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What one table of a module (`_parameters`, `_buffers`) holds in a capture."""
+
+    module: torch.nn.Module
+    path: str
+    table: str
+    fakes: dict[str, torch.Tensor]
+
+
+def slots(
+    model: Any, fakes: tuple[Mapping[str, torch.Tensor], ...], held: tuple[Mapping[str, Any], ...]
+) -> list[Slots]:
+    """All tables of the model, aliases included, for fakes of the tensors held by those names."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    by_id = {
+        id(tensor): lent[name]
+        for lent, tensors in zip(fakes, held, strict=True)
+        for name, tensor in tensors.items()
+    }
+    return [
+        Slots(
+            module,
+            path,
+            table,
+            {k: by_id[id(v)] for k, v in getattr(module, table).items() if v is not None},
+        )
+        for table in ("_buffers", "_parameters")
+        for path, module in model.named_modules(remove_duplicate=True)
+    ]
+
+
+@contextlib.contextmanager
+def lent(places: list[Slots], original: Any = None) -> Iterator[None]:
+    """The tables hold fakes inside; afterwards they hold what they held, checked for changes.
+
+    `original` is what the model is a shallow copy of: it has the same tables, and methods bound to
+    it may run in the capture.
+    """
+    with contextlib.ExitStack() as stack:
+        tables: list[Table] = []
+        for place in places:
+            table = stack.enter_context(_opened((place.module, original), place.table))
+            for name, fake in place.fakes.items():
+                table[name] = fake
+            tables.append(table)
+        yield
+        problem = _reassigned(places, tables)
+    if problem:
+        raise createPoptorchError(problem)
+
+
+@contextlib.contextmanager
+def _opened(modules: tuple[Any, Any], name: str) -> Iterator[Table]:
+    """One of the first module's tables, for a while one that can be written without loss."""
+    held: Table = getattr(modules[0], name)
+    holders = [vars(m) for m in modules if m is not None and vars(m).get(name) is held]
+    if holders and isinstance(held, dict):
+        table = ForOneThread(held)
+        for holder in holders:
+            holder[name] = table
+        try:
+            yield table
+        finally:
+            for holder in holders:
+                holder[name] = held
+        return
+    before = dict(held.items())  # of a scripted module, whose tables are not Python's
+    try:
+        yield held
+    finally:
+        for key, value in before.items():
+            held[key] = value
+
+
+def _reassigned(places: list[Slots], tables: list[Table]) -> str | None:
+    for place, table in zip(places, tables, strict=True):
+        kind = "Parameter" if place.table == "_parameters" else "Buffer"
+        for name, fake in place.fakes.items():
+            full = f"{place.path}.{name}" if place.path else name
+            if name not in table:
+                return f"{kind} {full} is removed from the model when calling the forward method."
+            if table[name] is not fake:
+                return (
+                    f"{kind} {full} is reassigned within the model when calling the forward "
+                    f"method. This is not supported. Consider using self.{full}.copy_(src) to copy "
+                    "data from a source tensor, where src is the name of the source tensor."
+                )
+    return None
+
+
+class ForOneThread(dict[str, Any]):
+    """A module's table, which the thread that made it can change for itself."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        super().__init__(held)
+        self._held = held
+        self._own = dict(held)
+        self._thread = threading.get_ident()
+
+    def _seen(self) -> dict[str, Any]:
+        return self._own if threading.get_ident() == self._thread else self._held
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return copy.deepcopy(self._seen(), memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return dict, (dict(self._seen()),)
+
+
+def _passed_on(name: str) -> Any:
+    def method(self: ForOneThread, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._seen(), name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "__contains__", "__delitem__", "__eq__", "__getitem__", "__iter__", "__len__", "__ne__",
+    "__or__", "__repr__", "__reversed__", "__setitem__", "clear", "copy", "get", "items", "keys",
+    "pop", "popitem", "setdefault", "update", "values",
+):  # fmt: skip
+    setattr(ForOneThread, _name, _passed_on(_name))
