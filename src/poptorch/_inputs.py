@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from softipu.errors import UnsupportedInput
+
 from ._arg_parsers import flatten, rebuild
-from ._errors import createPoptorchError
+from ._errors import createPoptorchError, failure
 from ._logging import logger
 
 _MISMATCH = (
@@ -74,6 +76,13 @@ class Signature:
         else:
             bound = self._bind(args, kwargs)
         tensors = bound.tensors()
+        for tensor in tensors:
+            if tensor.layout != torch.strided:
+                raise failure(
+                    UnsupportedInput,
+                    f"An input has the layout {tensor.layout}.",
+                    remedy="Convert it with .to_dense(), or leave it out.",
+                )
         if all(tensor.is_contiguous() for tensor in tensors):
             return bound
         if not self._warned:

@@ -264,8 +264,14 @@ def test_a_0d_input_is_fine_for_one_micro_batch_only() -> None:
 
 @pytest.mark.parametrize(
     "tensor",
-    [torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.complex64), torch.ones(0, 2)],
-    ids=["bfloat16", "complex", "empty"],
+    [
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(0, 2),
+        torch.ones(2).to_sparse(),
+        torch.eye(2).to_mkldnn(),
+    ],
+    ids=["bfloat16", "complex", "empty", "sparse", "mkldnn"],
 )
 def test_inputs_that_no_ipu_takes_are_refused(tensor: torch.Tensor) -> None:
     with pytest.raises(poptorch.Error, match="Cause: (.|\n)*Way out: Convert") as raised:
