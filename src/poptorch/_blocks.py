@@ -6,6 +6,7 @@ Outside a capture they do nothing. Which stage or IPU a block means is decided i
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,6 +27,12 @@ def _assignment(capture: Capture) -> Assignment:
 
 def _begin(user_id: object, ipu_id: int | None, owner: object = None) -> None:
     """What is recorded from here on belongs to the block, until another begins or a scope ends."""
+    if ipu_id is not None and (not isinstance(ipu_id, numbers.Integral) or ipu_id < 0):
+        raise createPoptorchError(
+            f"ipu_id must be a whole number from 0, not {ipu_id!r}.",
+            cause="It counts the IPUs of the model, whatever their ids in the system are.",
+            remedy="Pass ipu_id=0 for the first, or leave it out.",
+        )
     capture = current()
     if capture is None:
         return

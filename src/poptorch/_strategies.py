@@ -44,7 +44,7 @@ class Stage:
 
     def ipu(self, ipu: int) -> Stage:
         """Run this stage on the given IPU, whatever its blocks ask for."""
-        _require(isinstance(ipu, int), f"An IPU is a whole number, not {ipu!r}")
+        _require(isinstance(ipu, int) and ipu >= 0, f"An IPU is a whole number from 0, not {ipu!r}")
         self._ipu = ipu
         return self
 

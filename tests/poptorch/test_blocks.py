@@ -256,6 +256,15 @@ def test_a_module_is_annotated_once_until_its_blocks_are_removed() -> None:
     BeginBlock(model[0], ipu_id=0)
 
 
+@pytest.mark.parametrize("ipu", [-1, "1", 0.0])
+def test_a_block_is_on_an_ipu_that_can_be(capture: Capture, ipu: Any) -> None:
+    layer = BeginBlock(torch.nn.Identity(), "a", ipu_id=ipu)
+    with capturing(capture), pytest.raises(Error, match="ipu_id must be a whole number from 0"):
+        layer(torch.ones(1))
+    with pytest.raises(Error, match=f"not {ipu!r}"), Block("a", ipu_id=ipu):
+        pass
+
+
 def test_what_is_no_module_and_no_function_cannot_begin_a_block() -> None:
     with pytest.raises(Error, match=r"module is not an instance of torch.nn.Module or function\."):
         BeginBlock(3)

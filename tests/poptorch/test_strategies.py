@@ -53,7 +53,14 @@ def test_a_stage_keeps_its_blocks_in_order_and_takes_an_ipu() -> None:
     assert repr(stage) == "Stage('A', 'B').ipu(3)"
 
 
-@pytest.mark.parametrize("wrong", [lambda: Stage(1), lambda: Stage("A").ipu("1")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Stage(1),  # type: ignore[arg-type]
+        lambda: Stage("A").ipu("1"),  # type: ignore[arg-type]
+        lambda: Stage("A").ipu(-1),
+    ],
+)
 def test_stages_refuse_ids_and_ipus_of_other_types(wrong: Any) -> None:
     with pytest.raises(AssertionError):
         wrong()
