@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import types
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from executor_support import quiet, same
 from torch import nn
+from torch.nn.utils import prune
 
 import poptorch
 
@@ -56,3 +59,41 @@ def test_what_forward_registers_is_gone_after_the_capture(training: bool) -> Non
     executor.destroy()
     assert not model._buffers
     assert type(model._buffers) is type(model._parameters) is dict
+
+
+class Stateful(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 3)
+        self.state: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(len(x))
+        self.state = self.cell(x, self.state)
+        self.weights = self.state[0].softmax(1)
+        return self.state[0]
+
+
+def test_attributes_that_forward_assigns_hold_no_tensors_without_values() -> None:
+    model = nn.Sequential(Stateful(), nn.Linear(3, 2)).eval()
+    part: Any = model[0]
+    x = torch.randn(2, 3)
+    found = [poptorch.inferenceModel(model, quiet())(x) for _ in range(2)]
+    same(found[0], found[1])
+    assert part.state is None
+    assert part.seen == [2, 2]
+    assert not hasattr(part, "weights")
+    torch.save(model, io.BytesIO())
+    same(copy.deepcopy(model)(x), found[0])
+
+
+def test_the_weights_of_a_pruned_layer_can_be_looked_at_after_training() -> None:
+    model = Scaled()
+    prune.l1_unstructured(model, "scale", 1)
+    whole = nn.Sequential(model)
+    poptorch.trainingModel(whole, quiet(), poptorch.optim.SGD(whole.parameters(), lr=0.25))(
+        torch.ones(1, 2)
+    )
+    assert int((model.scale == 0).sum()) == 1
+    assert sorted(model.scale_orig.tolist()) == [0.75, 1.0]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .._errors import createPoptorchError
 
@@ -61,6 +62,11 @@ def lent(places: list[Slots], original: Any = None) -> Iterator[None]:
     it may run in the capture.
     """
     with contextlib.ExitStack() as stack:
+        modules = {id(place.module): place.module for place in places}
+        if places and original is not None:
+            modules[id(original)] = original
+        for module in modules.values():
+            stack.enter_context(_without_leftovers(module))
         tables: list[Table] = []
         for place in places:
             table = stack.enter_context(_opened((place.module, original), place.table))
@@ -94,6 +100,31 @@ def _opened(modules: tuple[Any, Any], name: str) -> Iterator[Table]:
     finally:
         for key, value in before.items():
             held[key] = value
+
+
+@contextlib.contextmanager
+def _without_leftovers(module: torch.nn.Module) -> Iterator[None]:
+    """Attributes to which `forward` assigns tensors get the values back that they had.
+
+    Left as they are, they could be neither looked at nor saved nor met in the next capture.
+    """
+    before = dict(vars(module))
+    try:
+        yield
+    finally:
+        for name in [name for name, value in vars(module).items() if _has_fakes(value)]:
+            if name in before:
+                vars(module)[name] = before[name]
+            else:
+                del vars(module)[name]
+
+
+def _has_fakes(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return any(map(_has_fakes, value))
+    if type(value) is dict:
+        return any(map(_has_fakes, value.values()))
+    return isinstance(value, FakeTensor)
 
 
 def _reassigned(places: list[Slots], tables: list[Table]) -> str | None:
