@@ -355,6 +355,8 @@ class PoplarExecutor(ExecutableFiles):
 
     def _compile_alone(self, bound: Arguments) -> None:
         warn_about_dicts(bound)
+        if self._training:
+            _weights.warn_about_hooks(self._named()[0])
         self._wrap()  # destroy() unwrapped the module, and this is the next compilation
         _validateOptions(self._options.toDict())
         warn_about_ignored()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ._errors import createPoptorchError
+from ._logging import logger
 
 _LOOKED_UP = frozenset({"_parameters", "_buffers", "forward", "state_dict"})
 
@@ -58,6 +59,21 @@ def real(found: dict[str, torch.Tensor], known: dict[str, torch.Tensor]) -> dict
         name: known[name] if issubclass(type(value), kind) else value
         for name, value in found.items()
     }
+
+
+def warn_about_hooks(parameters: dict[str, torch.Tensor]) -> None:
+    """Hooks on weights see no gradients, which never come to the host."""
+    hooked = [
+        name
+        for name, value in parameters.items()
+        if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None)
+    ]
+    if hooked:
+        logger.warning(
+            "Hooks on the gradients of %s are not called: gradients stay on the IPU. What they "
+            "change in gradients belongs into forward(), for example as a torch.autograd.Function.",
+            ", ".join(hooked[:3]) + (f" and {len(hooked) - 3} more" if len(hooked) > 3 else ""),
+        )
 
 
 @contextmanager

@@ -109,6 +109,16 @@ def test_gradients_stay_on_the_device() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_hooks_on_gradients_are_told_that_they_are_not_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Net()
+    model.fc.weight.register_hook(lambda gradient: pytest.fail("called"))
+    poptorch.trainingModel(model, quiet())(*batch(2))
+    (told,) = (message for message in caplog.messages if "Hooks" in message)
+    assert "fc.weight are not called" in told
+
+
 def test_host_writes_reach_the_device_only_when_sent() -> None:
     model = seeded(Net)
     executor = poptorch.inferenceModel(model, quiet())
