@@ -146,7 +146,14 @@ RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
 def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function sees only tensors that exist outside the model."""
     tensors = tensors_in(args, kwargs)
-    return bool(tensors) and not any(isinstance(t, FakeTensor) for t in tensors)
+    return bool(tensors) and not any(isinstance(_unwrapped(t), FakeTensor) for t in tensors)
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What is inside the wrappers that vmap, grad and the like of torch.func have around it."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 class ForwardRules(TorchFunctionMode):
@@ -177,7 +184,7 @@ class ForwardRules(TorchFunctionMode):
             kwargs = {**kwargs, "device": _on(self._device, kwargs["device"])}
         if name == "to":
             args = (args[0], *(_on(self._device, value) for value in args[1:]))
-        if name == "cpu" and isinstance(args[0], FakeTensor):
+        if name == "cpu" and isinstance(_unwrapped(args[0]), FakeTensor):
             return args[0]
         if _on_host(args, kwargs):
             # Tensors of the host are constants of the graph: computed now, as their values may be

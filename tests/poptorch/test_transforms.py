@@ -1,0 +1,85 @@
+"""torch.func in `forward`: vmap, grad and their kin are part of the captured graph."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from executor_support import quiet, same
+from torch import nn
+
+import poptorch
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda x: torch.vmap(nn.functional.layer_norm, in_dims=(0, None))(x, (6,)),
+        lambda x: torch.vmap(torch.vmap(lambda value: value.sin() * 2))(x),
+        lambda x: torch.vmap(lambda row: row * torch.ones(6) + torch.arange(6.0))(x),
+        lambda x: x + torch.vmap(lambda row: row * 2)(torch.ones(4, 6)),
+        torch.func.grad(lambda x: (x**3).sum()),
+        torch.vmap(torch.func.grad(lambda x: (x**3).sum())),
+        torch.func.jacrev(torch.tanh),
+        torch.func.jacfwd(torch.tanh),
+        torch.func.hessian(lambda x: x.tanh().sum()),
+        lambda x: torch.func.jvp(torch.sin, (x,), (x,))[1],
+    ],
+    ids=[
+        "vmap", "vmap of vmap", "constants", "vmap of a constant", "grad", "vmap of grad", "jacrev",
+        "jacfwd", "hessian", "jvp",
+    ],
+)  # fmt: skip
+def test_transformed_functions_are_captured(model: Callable[..., Any]) -> None:
+    executor = poptorch.inferenceModel(lambda x: model(x), quiet())
+    for seed in range(2):
+        x = torch.randn(4, 6, generator=torch.Generator().manual_seed(seed))
+        found = executor(x)
+        assert type(found) is torch.Tensor
+        same(found, model(x))
+
+
+class Ensemble(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(4, 3, 6))
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        y = torch.vmap(lambda weight: x @ weight.T)(self.weights).mean(0)
+        return y, nn.functional.cross_entropy(y, target)
+
+
+class Climbing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        slope = torch.func.grad(lambda value: self.fc(value).tanh().sum())(x)
+        y = self.fc(x + slope)
+        return y, nn.functional.cross_entropy(y, target)
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize("make", [Ensemble, Climbing])
+def test_weights_are_trained_through_transforms(
+    make: Callable[[], nn.Module], accumulation: int
+) -> None:
+    torch.manual_seed(0)
+    model = make()
+    plain = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    options = quiet()
+    options.Training.gradientAccumulation(accumulation)
+    trainer = poptorch.trainingModel(model, options, poptorch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(3):
+        x, target = torch.randn(8, 6), torch.randint(3, (8,))
+        trainer(x, target)
+        optimizer.zero_grad()
+        plain(x, target)[1].backward()
+        optimizer.step()
+    for found, wanted in zip(model.parameters(), plain.parameters(), strict=True):
+        same(found.detach(), wanted.detach())
