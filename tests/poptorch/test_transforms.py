@@ -63,8 +63,33 @@ class Climbing(nn.Module):
         return y, nn.functional.cross_entropy(y, target)
 
 
+class Adversarial(nn.Module):
+    """The loss inside of `grad` is not the one that the model is trained for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        loss = nn.functional.cross_entropy
+        slope = torch.func.grad(lambda value: loss(self.fc(value), target))(x)
+        y = self.fc(x + 0.1 * slope.sign())
+        return y, loss(y, target)
+
+
+class LossOfEach(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        y = self.fc(x)
+        losses = torch.vmap(nn.functional.cross_entropy)(y, target)
+        return y, poptorch.identity_loss(losses, reduction="mean")
+
+
 @pytest.mark.parametrize("accumulation", [1, 4])
-@pytest.mark.parametrize("make", [Ensemble, Climbing])
+@pytest.mark.parametrize("make", [Ensemble, Climbing, Adversarial, LossOfEach])
 def test_weights_are_trained_through_transforms(
     make: Callable[[], nn.Module], accumulation: int
 ) -> None:

@@ -217,7 +217,8 @@ class ForwardRules(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         self._stamper.stamp()
         result = self._call(func, args, kwargs)
-        if name in LOSSES and isinstance(result, torch.Tensor):
+        if name in LOSSES and isinstance(result, torch.Tensor) and _unwrapped(result) is result:
+            # One inside of torch.func.grad or vmap is not what the model is trained for.
             self._capture.mark_loss(result)
         if isinstance(result, torch.Tensor) and result.grad_fn is not None:
             self._follow(result.grad_fn)
