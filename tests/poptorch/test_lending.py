@@ -97,3 +97,17 @@ def test_the_weights_of_a_pruned_layer_can_be_looked_at_after_training() -> None
     )
     assert int((model.scale == 0).sum()) == 1
     assert sorted(model.scale_orig.tolist()) == [0.75, 1.0]
+
+
+def test_a_tensor_kept_from_another_capture_is_refused() -> None:
+    kept: list[torch.Tensor] = []
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x * 2)
+        return x + kept[0]
+
+    x = torch.ones(2)
+    same(poptorch.inferenceModel(model, quiet())(x), 3 * x)
+    with pytest.raises(poptorch.Error, match="earlier capture(.|\n)*no values") as raised:
+        poptorch.inferenceModel(model, quiet())(x)
+    assert raised.value.code == "SIPU-2002"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import operator
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -15,8 +16,11 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
 
-from .._errors import createPoptorchError
+from softipu.errors import CaptureUnsupported
+
+from .._errors import createPoptorchError, failure
 
 Table = MutableMapping[str, Any]
 
@@ -141,6 +145,21 @@ def _reassigned(places: list[Slots], tables: list[Table]) -> str | None:
                     "data from a source tensor, where src is the name of the source tensor."
                 )
     return None
+
+
+def refuse_lost_values(graph: GraphModule) -> None:
+    """Raises where the graph has a constant without values: it would be the result of the model."""
+    for node in graph.graph.find_nodes(op="get_attr"):
+        value = operator.attrgetter(str(node.target))(graph)
+        if isinstance(value, FakeTensor):
+            raise failure(
+                CaptureUnsupported,
+                "forward() uses a tensor from an earlier capture, or one that an operation made "
+                f"outside of this one, of shape {tuple(value.shape)}.",
+                cause="Such tensors have no values.",
+                remedy="Don't keep tensors of forward() in lists, globals or closures; return "
+                "them, or keep them in buffers (self.register_buffer) written in place.",
+            )
 
 
 class ForOneThread(dict[str, Any]):

@@ -26,7 +26,7 @@ from .._errors import createPoptorchError
 from .._strategies import require_block
 from .analyse import annotate_outputs, find_writes, name_tensors, refuse_lost_writes
 from .explain import explained
-from .lending import lent, slots
+from .lending import lent, refuse_lost_values, slots
 from .modes import ForwardRules, ModuleScopes, Stamper
 from .program import Program, Source, TensorSpec
 
@@ -85,6 +85,7 @@ def trace(source: Source) -> tuple[Program, Any]:
         traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
+    refuse_lost_values(graph)
     specs = [
         [TensorSpec.of(name, value) for name, value in named.items()]
         for named in (parameters, buffers, {f"input_{i}": t for i, t in enumerate(inputs)})
