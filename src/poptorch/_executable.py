@@ -132,7 +132,8 @@ class Executable:
             for name, target in targets.items():
                 source = sources.get(name)
                 if source is not None:
-                    target.data.copy_(source)
+                    held, found = _once(target.data, source)
+                    held.copy_(found)
 
     @property
     def prepared(self) -> bool:
@@ -174,6 +175,14 @@ class Executable:
             0 if self.modelled is None else self.modelled.call.cycles(),
         )
         return result, anchors
+
+
+def _once(target: torch.Tensor, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both without the repetitions of an expanded tensor, whose elements share their memory."""
+    for dim, stride in enumerate(target.stride()):
+        if stride == 0:
+            target, source = target.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
+    return target, source
 
 
 def _refuse_backward(*_args: Any, **_kwargs: Any) -> None:

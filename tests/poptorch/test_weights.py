@@ -336,6 +336,28 @@ def test_parameters_outside_the_optimiser_are_not_trained() -> None:
     assert not torch.equal(model.head.weight, head)
 
 
+class Positions(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ids", torch.arange(3).expand(4, -1))
+        self.register_buffer("count", torch.zeros(1).expand(2))
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.count.add_(1)
+        return super().forward(x + self.ids[0], target)
+
+
+def test_expanded_buffers_are_fetched() -> None:
+    """Their elements share memory, so that they can't be written as a whole."""
+    model = seeded(Positions)
+    executor = trainer(model)
+    for _ in range(2):
+        executor(*batch(2))
+    assert model.ids.tolist() == 4 * [[0, 1, 2]]
+    assert model.count.tolist() == [2, 2]
+    executor.destroy()
+
+
 def test_weights_can_be_fetched_while_another_model_is_captured() -> None:
     model = seeded(Net)
     loop = Loop(model, Shape())
