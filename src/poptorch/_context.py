@@ -49,7 +49,14 @@ class Capture:
 
     def note(self, tensor: torch.Tensor, key: str, value: Any) -> None:
         """Attach a hint (memory proportion, recompute …) to the node that made `tensor`."""
-        self.notes.append((tensor, key, value))
+        self.notes.append((unwrapped(tensor), key, value))
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What is inside the wrappers that vmap, grad and the like of torch.func have around it."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 class _Active(threading.local):

@@ -23,6 +23,7 @@ _MISMATCH = (
     "compile the model.\nTo recompile the model for the new inputs create a new inferenceModel / "
     "trainingModel wrapper or call destroy() on the current one and try again."
 )
+_DENSE = "Convert it (.to_dense(), .dequantize(), .to_padded_tensor(0.0)), or leave it out."
 _POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _KEYWORD = inspect.Parameter.VAR_KEYWORD
 
@@ -77,12 +78,8 @@ class Signature:
             bound = self._bind(args, kwargs)
         tensors = bound.tensors()
         for tensor in tensors:
-            if tensor.layout != torch.strided:
-                raise failure(
-                    UnsupportedInput,
-                    f"An input has the layout {tensor.layout}.",
-                    remedy="Convert it with .to_dense(), or leave it out.",
-                )
+            if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+                raise failure(UnsupportedInput, f"An input is {_special(tensor)}.", remedy=_DENSE)
         if all(tensor.is_contiguous() for tensor in tensors):
             return bound
         if not self._warned:
@@ -135,6 +132,12 @@ class Signature:
             "them out, or give forward() parameters for them."
         )
         return bound
+
+
+def _special(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return "a nested tensor"
+    return "quantized" if tensor.is_quantized else f"a tensor with the layout {tensor.layout}"
 
 
 def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -270,8 +270,10 @@ def test_a_0d_input_is_fine_for_one_micro_batch_only() -> None:
         torch.ones(0, 2),
         torch.ones(2).to_sparse(),
         torch.eye(2).to_mkldnn(),
+        torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(1)]),
     ],
-    ids=["bfloat16", "complex", "empty", "sparse", "mkldnn"],
+    ids=["bfloat16", "complex", "empty", "sparse", "mkldnn", "quantized", "nested"],
 )
 def test_inputs_that_no_ipu_takes_are_refused(tensor: torch.Tensor) -> None:
     with pytest.raises(poptorch.Error, match="Cause: (.|\n)*Way out: Convert") as raised:

@@ -27,10 +27,11 @@ import poptorch
         torch.func.jacfwd(torch.tanh),
         torch.func.hessian(lambda x: x.tanh().sum()),
         lambda x: torch.func.jvp(torch.sin, (x,), (x,))[1],
+        torch.vmap(lambda row: poptorch.set_available_memory(row @ torch.ones(6, 2), 0.2)),
     ],
     ids=[
         "vmap", "vmap of vmap", "constants", "vmap of a constant", "grad", "vmap of grad", "jacrev",
-        "jacfwd", "hessian", "jvp",
+        "jacfwd", "hessian", "jvp", "hints",
     ],
 )  # fmt: skip
 def test_transformed_functions_are_captured(model: Callable[..., Any]) -> None:
@@ -108,3 +109,9 @@ def test_weights_are_trained_through_transforms(
         optimizer.step()
     for found, wanted in zip(model.parameters(), plain.parameters(), strict=True):
         same(found.detach(), wanted.detach())
+
+
+def test_a_view_of_turned_dimensions_is_a_copy_in_vmap_too() -> None:
+    x = torch.randn(2, 3, 4)
+    found = poptorch.inferenceModel(lambda x: torch.vmap(lambda y: y.t().view(-1))(x), quiet())(x)
+    same(found, x.transpose(1, 2).reshape(2, -1))

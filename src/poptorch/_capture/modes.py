@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .._context import Capture
+from .._context import Capture, unwrapped
 from .halves import as_float, mixed, tensors_in
 from .norms import NORMS, STRIDED, batch_norm, mixed_norm, strided_group_norm
 from .replaced import INDEXED, REPLACED, SPARSE, with_dense_gradients, with_wide_indices
@@ -146,14 +146,7 @@ RECURRENT = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
 def _on_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a function sees only tensors that exist outside the model."""
     tensors = tensors_in(args, kwargs)
-    return bool(tensors) and not any(isinstance(_unwrapped(t), FakeTensor) for t in tensors)
-
-
-def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
-    """What is inside the wrappers that vmap, grad and the like of torch.func have around it."""
-    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor
+    return bool(tensors) and not any(isinstance(unwrapped(t), FakeTensor) for t in tensors)
 
 
 class ForwardRules(TorchFunctionMode):
@@ -184,7 +177,7 @@ class ForwardRules(TorchFunctionMode):
             kwargs = {**kwargs, "device": _on(self._device, kwargs["device"])}
         if name == "to":
             args = (args[0], *(_on(self._device, value) for value in args[1:]))
-        if name == "cpu" and isinstance(_unwrapped(args[0]), FakeTensor):
+        if name == "cpu" and isinstance(unwrapped(args[0]), FakeTensor):
             return args[0]
         if _on_host(args, kwargs):
             # Tensors of the host are constants of the graph: computed now, as their values may be
@@ -217,7 +210,7 @@ class ForwardRules(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         self._stamper.stamp()
         result = self._call(func, args, kwargs)
-        if name in LOSSES and isinstance(result, torch.Tensor) and _unwrapped(result) is result:
+        if name in LOSSES and isinstance(result, torch.Tensor) and unwrapped(result) is result:
             # One inside of torch.func.grad or vmap is not what the model is trained for.
             self._capture.mark_loss(result)
         if isinstance(result, torch.Tensor) and result.grad_fn is not None:

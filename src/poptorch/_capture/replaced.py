@@ -56,7 +56,7 @@ def _view(tensor: torch.Tensor, *shape: Any, **named: Any) -> torch.Tensor:
         copied = tensor.reshape(*shape, *named.values())
         capture = _context.current()
         assert capture is not None
-        capture.copies.append((copied, tensor))
+        capture.copies.append((_context.unwrapped(copied), _context.unwrapped(tensor)))
         return copied
 
 
