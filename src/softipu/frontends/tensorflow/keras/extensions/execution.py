@@ -158,16 +158,17 @@ class Execution:
         return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
 
     def _fastest_of(self, run: Any, spec: Any, step: Any) -> Choice:
-        def on_one_thread(name: str, step: Any) -> Form:
-            with self._tracing(), choice.for_one_thread():
-                return Form(name, choice.on_one_thread(self._traced(spec, step)))
+        def form(name: str, step: Any) -> Form:
+            with self._tracing():
+                return Form(name, self._traced(spec, step))
 
         def rivals() -> list[Form]:
             if choice.draws_numbers(step):
                 return []
-            made = [on_one_thread("one thread", step)] if choice.fits_one_thread(step) else []
+            fits = choice.fits_one_thread(step)
+            made = [form("one thread", choice.OnOneThread(step))] if fits else []
             compiled = choice.compiled_step(step)
-            return made if compiled is None else [*made, on_one_thread("XLA", compiled)]
+            return made if compiled is None else [*made, form("XLA", compiled)]
 
         self.choice = Choice(run, rivals)
         return self.choice
