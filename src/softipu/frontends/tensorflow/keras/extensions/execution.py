@@ -76,9 +76,10 @@ class Execution:
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution; results by the model's reduction over replicas."""
         trap = float_trap.asked()
-        if self._built is None or self._built[0] != iterator.element_spec or self._trap != trap:
+        built = self._built  # another thread may build for other batches meanwhile
+        if built is None or built[0] != iterator.element_spec or self._trap != trap:
             self._trap = trap
-            self._built = (iterator.element_spec, self._build(iterator))
+            built = self._built = (iterator.element_spec, self._build(iterator))
             self._ask_the_model()
         if system.pre_compiling():
             return self._zeros()
@@ -90,7 +91,7 @@ class Execution:
             sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out),
             sessions.translated_errors(),
         ):
-            results = self._built[1](iterator, steps)
+            results = built[1](iterator, steps)
         cycles.count(self._modelled, ordinal, max(1, steps // self._micro_steps))
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
