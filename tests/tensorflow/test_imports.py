@@ -148,9 +148,10 @@ except ImportError as error:
         tmp_path,
     ).splitlines()
     hints = (
-        "`tf.keras.ipu`", "`utils`", "`ipu.config.IPUConfig`", "`IpuOptimizer`",
+        "`tf.keras.ipu`", "'utls'. Did you mean `utils`?", "`ipu.config.IPUConfig`", "`IpuOptimizer`",
         "`PipelineStage`", "ipu_tensorflow_addons.keras.layers", "under an IPUStrategy",
         "ipu_tensorflow_addons.keras.optimizers", "False cannot import name",
     )  # fmt: skip
     for line, hint in zip(shown, hints, strict=True):
         assert hint in line
+        assert "?." not in line

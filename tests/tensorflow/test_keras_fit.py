@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -174,3 +176,21 @@ def test_telemetry_counts_what_goes_in_and_out(ipus):
     assert counters.busy_seconds > 0
     assert counters.host_bytes_in == x.nbytes + y.nbytes
     assert counters.host_bytes_out == 2 * 4 * 2 * 4  # replicas, steps, loss and accuracy, float32
+
+
+def test_threads_may_predict_with_the_same_model(ipus):
+    """Also with other batches, and while others begin and end."""
+    strategy = ipus()
+    x = np.random.default_rng(2).normal(size=(16, 4)).astype(np.float32)
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(3, input_shape=(4,))])
+        model.compile(steps_per_execution=2)
+        expected = model.predict(x, batch_size=4)
+
+    def predict(batch_size):
+        with strategy.scope():
+            results = [model.predict(x, batch_size=batch_size) for _ in range(15)]
+        return max(np.abs(result - expected).max() for result in results)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        assert max(pool.map(predict, [4, 4, 2])) < 1e-5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -113,12 +114,68 @@ def test_steps_with_loops_are_not_tried_on_one_thread(ipus, at_once):
     assert losses[-1] < losses[0]
 
 
+def test_only_the_step_is_on_one_thread(ipus, at_once):
+    """A loop there would keep a thread from others while it waits for data."""
+    from tf_keras.ipu.extensions import choice
+
+    with ipus().scope():
+        ours = network()
+        fitted(ours, epochs=8)
+    executors = {
+        form.name: [
+            op.get_attr("executor_type")
+            for op in choice._operations(form.run.graph)
+            if op.type == "StatefulPartitionedCall"
+        ]
+        for form in choice_of(ours)._forms
+    }
+    assert executors == {
+        "executor": [b""], "one thread": [b"SINGLE_THREADED_EXECUTOR"], "XLA": [b""],
+    }  # fmt: skip
+
+
+def test_an_execution_during_a_trial_is_none(at_once):
+    from tf_keras.ipu.extensions import choice
+
+    ran = []
+
+    def on_rival(iterator):
+        ran.append(f"rival {iterator}")
+        if iterator == "outer":
+            chosen("inner", 1)
+
+    chosen = choice.Choice(
+        lambda iterator: ran.append(f"executor {iterator}"),
+        lambda: [choice.Form("one thread", on_rival)],
+    )
+    chosen("first", 1)
+    chosen("outer", 1)
+    assert ran == ["executor first", "rival outer", "executor inner"]
+    assert [form.seconds for form in chosen._forms] == [[], []]
+
+
 def test_random_steps_stay_on_the_executor(ipus, at_once):
     with ipus().scope():
         ours = network(keras.layers.Dropout(0.5))
         fitted(ours)
     assert choice_of(ours).form == "executor"
     assert len(choice_of(ours)._forms) == 1
+
+
+class Nested(keras.layers.Layer):
+    """Calls a function, which wants a thread while the step has one."""
+
+    @tf.function
+    def call(self, x):
+        return x * 1.01
+
+
+def test_steps_with_functions_are_not_tried_on_one_thread(ipus, at_once):
+    with ipus().scope():
+        ours = network(Nested())
+        losses = fitted(ours, epochs=8)
+    assert "one thread" not in [form.name for form in choice_of(ours)._forms]
+    assert losses[-1] < losses[0]
 
 
 class Hosted(keras.layers.Layer):
@@ -128,12 +185,11 @@ class Hosted(keras.layers.Layer):
         return tf.ensure_shape(tf.py_function(lambda value: value, [x], tf.float32), x.shape)
 
 
-def test_what_xla_does_not_compile_runs_without_it(ipus, at_once):
+def test_what_xla_does_not_compile_stays_on_the_executor(ipus, at_once):
     with ipus().scope():
         ours = network(Hosted())
         losses = fitted(ours, epochs=8)
-    assert [form.name for form in choice_of(ours)._forms] == ["executor", "one thread"]
-    assert choice_of(ours).form != "trying"
+    assert choice_of(ours).form == "executor"
     assert losses[-1] < losses[0]
 
 
@@ -179,6 +235,43 @@ PROGRAM = """
     assert len(losses) == 4 and losses[-1] < losses[0], losses
     print("learnt")
 """
+
+
+IN_THREADS = """
+    import os, threading
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import numpy as np
+    from tensorflow.python import ipu
+    import tensorflow as tf
+    from tensorflow import keras
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 1
+    config.configure_ipu_system()
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    def train():
+        x, y = np.ones((8, 4), "f"), np.ones((8, 1), "f")
+        data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
+        data = data.map(lambda x, y: (x * 2, y), num_parallel_calls=4)
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Dense(1, input_shape=(4,))])
+            model.compile("sgd", "mse", steps_per_execution=4)
+            batches = data.batch(2, drop_remainder=True)
+            model.fit(batches, steps_per_epoch=4, epochs=14, verbose=0)
+        (execution,) = model._ipu_functions.values()
+        print(execution.choice.form != "trying", flush=True)
+    threads = [threading.Thread(target=train) for _ in range(2)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+"""
+
+
+def test_models_in_threads_go_on_where_tensorflow_has_one(tmp_path):
+    own = {"SOFTIPU_HOME": str(tmp_path / "home"), "SOFTIPU_COMPILE_AFTER": "1e-9"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(IN_THREADS)],
+        capture_output=True, text=True, env=os.environ | own, check=False, timeout=150,
+    )  # fmt: skip
+    assert done.stdout == "True\nTrue\n", done.stderr[-2000:]
 
 
 def test_compiled_code_is_kept_and_damaged_files_are_not_read(tmp_path):

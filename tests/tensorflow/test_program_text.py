@@ -112,3 +112,21 @@ def test_other_programs_are_not_for_the_ipu(tmp_path):
     (tmp_path / "program.py").write_text(f"import os, json\nif 0:\n    import helper\n{ASK}")
     assert answer(["program.py"], tmp_path) == "False"
     assert answer(["-c", ASK], tmp_path) == "False"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "sys.argv += ['argument'] * 9",
+        "del sys.argv",
+        "sys.stdin.close()",
+        "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
+        "sys.modules['__main__'].__file__ = pathlib.Path('program.py')",
+        f"lambda: 0\nif 0:\n    from .{'n' * 300} import name\n",
+    ],
+)
+def test_tensorflow_is_imported_in_whatever_state_the_process_is(tmp_path, state):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text("print('imported')")
+    text = f"import os, pathlib, sys\nsys.path[0] = {str(tmp_path)!r}\n{state}\nimport tensorflow"
+    assert answer(["-c", text, "argument"], tmp_path) == "imported"

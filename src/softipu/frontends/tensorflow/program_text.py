@@ -7,7 +7,6 @@ from beside itself belongs to it.
 
 from __future__ import annotations
 
-import io
 import linecache
 import os
 import re
@@ -63,19 +62,22 @@ def importer() -> FrameType | None:
 
 def is_installed(file: str) -> bool:
     """Whether a file belongs to a library."""
-    return os.path.realpath(file).startswith(_INSTALLED) or file.startswith((*_INSTALLED, "<froz"))
+    real = os.path.realpath(_absolute(file))
+    return real.startswith(_INSTALLED) or file.startswith((*_INSTALLED, "<froz"))
 
 
 def _starting_points() -> Iterator[Text]:
-    here = Path.cwd()
-    main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
+    here = _absolute(".")
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    file = file and os.fsdecode(file)
     if file and not is_installed(file):
         text = _read(Path(file))
         if text is not None:
-            yield Text(text, Path(file).absolute().parent)
-    if sys.argv[:1] == ["-c"]:  # what follows the code in both is the same
-        yield Text(sys.orig_argv[-len(sys.argv)], here)
+            yield Text(text, _absolute(file).parent)
+    arguments = getattr(sys, "argv", [])
+    # What follows the code in both is the same, unless the program has given itself others.
+    if arguments[:1] == ["-c"] and len(arguments) < len(sys.orig_argv):
+        yield Text(sys.orig_argv[-len(arguments)], here)
     notebook = os.environ.get(_NOTEBOOK, "")
     if notebook.endswith(".ipynb"):
         text = _read(here / Path(notebook).name) or _read(Path(notebook))
@@ -89,7 +91,7 @@ def _starting_points() -> Iterator[Text]:
         name = frame.f_code.co_filename
         if not is_installed(name):
             text = "".join(linecache.getlines(name, frame.f_globals))
-            yield Text(text, here if name.startswith("<") else Path(name).absolute().parent)
+            yield Text(text, here if name.startswith("<") else _absolute(name).parent)
 
 
 def _frames() -> Iterator[FrameType]:
@@ -109,8 +111,16 @@ def _standard_input() -> str | None:
         if not stat.S_ISREG(os.fstat(number).st_mode):
             return None
         return os.pread(number, _LARGEST_TEXT, 0).decode(errors="replace")
-    except (AttributeError, OSError, io.UnsupportedOperation):  # closed, or somebody's own object
+    except (AttributeError, OSError, ValueError):  # closed, or somebody's own object
         return None
+
+
+def _absolute(path: str | Path) -> Path:
+    """Where the working directory is gone, nothing is found below it."""
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        return Path(os.devnull, path)
 
 
 def _read(path: Path) -> str | None:
@@ -125,13 +135,13 @@ def _read(path: Path) -> str | None:
 
 def _imported(text: str, folder: Path) -> Iterator[Path]:
     """Files of modules beside the program that its text imports."""
-    roots = dict.fromkeys([folder, Path(sys.path[0] or ".").absolute() if sys.path else folder])
+    roots = dict.fromkeys([folder, _absolute(sys.path[0] or ".") if sys.path else folder])
     for name in dict.fromkeys(_names(text)):
         bare = name.lstrip(".")
         level = len(name) - len(bare)
         if not bare or (not level and bare.partition(".")[0] in _known()):
             continue
-        base = folder.joinpath(*[".."] * (level - 1)).resolve()
+        base = Path(os.path.normpath(folder.joinpath(*[".."] * (level - 1))))
         for root in [base] if level else roots:
             yield from _files(root, bare.split("."))
 
@@ -157,5 +167,5 @@ def _files(root: Path, parts: list[str]) -> Iterator[Path]:
     for number, part in enumerate(parts):
         folder = root.joinpath(*parts[:number])
         for path in (folder / f"{part}.py", folder / part / "__init__.py"):
-            if path.is_file() and not is_installed(str(path)):
+            if os.path.isfile(path) and not is_installed(str(path)):
                 yield path

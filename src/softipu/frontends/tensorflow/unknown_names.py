@@ -25,7 +25,7 @@ def error(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
     if name.startswith("__"):  # asked for by Python, not by a program
         return AttributeError(text)
     hints = [_ELSEWHERE.get((module, name)) or _similar(name, known), _ADDONS.get(module)]
-    return AttributeError(". ".join([text, *(hint.rstrip(".") for hint in hints if hint)]) + ".")
+    return AttributeError(" ".join([f"{text}.", *filter(None, hints)]))
 
 
 def _similar(name: str, known: Iterable[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""TensorFlow's executor, the same on one thread, or XLA: what was measured faster runs the steps.
+"""TensorFlow's executor, steps on one thread each, or XLA: what was measured faster runs the steps.
 
 The executor hands operations from thread to thread, which for small ones takes longer than they do;
 large ones may run beside each other there. XLA may win where a step has many small operations, but
@@ -8,10 +8,11 @@ SOFTIPU_COMPILE_AFTER seconds the other forms are built and timed on the next ex
 
 from __future__ import annotations
 
+import re
 import statistics
+import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +33,13 @@ _ENOUGH = {"executor": 1.0, "one thread": 0.98, "XLA": 0.9}
 _RANDOM = ("Random", "Rng", "Multinomial", "TruncatedNormal", "Stateful", "ParameterizedTrunc")
 _CALL = "StatefulPartitionedCall"
 _ONE_THREAD = "SINGLE_THREADED_EXECUTOR"
-#: Where a loop or condition is marked to be taken apart into operations that need all threads.
-_TAKEN_APART = "_lower_using_switch_merge"
+#: Loops and conditions that were taken apart: this executor does not take them.
+_CONTROL_FLOW = ("Switch", "RefSwitch", "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit")
+#: Of what has state, only variables never keep anybody waiting.
+_OF_VARIABLES = re.compile(
+    r"VarHandleOp|ReadVariableOp|VarIsInitializedOp|Assign(Add|Sub)?VariableOp|"
+    r"Resource(Sparse)?Apply\w+|ResourceGather(Nd)?|ResourceScatter\w+|ResourceStridedSliceAssign"
+)
 
 Run = Callable[[Any], Any]
 
@@ -65,6 +71,8 @@ class Choice:
         self._forms: list[Form] = []
         self._new: list[Form] = []
         self._settled = self._executor if settings.get("SOFTIPU_DETERMINISTIC") else None
+        #: Held by the thread whose execution is measured, or builds or warms a form.
+        self._trying = threading.Lock()
 
     @property
     def form(self) -> str:
@@ -73,6 +81,14 @@ class Choice:
     def __call__(self, iterator: Any, steps: int) -> Any:
         if self._settled is not None:
             return self._settled.run(iterator)
+        if not self._trying.acquire(blocking=False):  # its time would tell nothing
+            return self._executor.run(iterator)
+        try:
+            return self._try(iterator, steps)
+        finally:
+            self._trying.release()
+
+    def _try(self, iterator: Any, steps: int) -> Any:
         if self._seconds < self._patience:
             results, seconds = _timed(self._executor, iterator)
             self._seconds += seconds
@@ -117,28 +133,36 @@ def draws_numbers(step: Any) -> bool:
     return any(op.type.startswith(_RANDOM) and op.type != _CALL for op in _operations(step.graph))
 
 
-def for_one_thread() -> AbstractContextManager[None]:
-    """Around the tracing of loops that one thread shall run, and around their calls."""
-    return context.function_executor_type(_ONE_THREAD)
+class OnOneThread:
+    """A traced step whose operations run one after the other on a thread of their own.
 
+    Only the step: a loop there would hold a thread while it waits for data or for another function,
+    and if all threads are held like that nothing goes on any more.
+    """
 
-def on_one_thread(run: Run) -> Run:
-    def called(iterator: Any) -> Any:
-        with for_one_thread():
-            return run(iterator)
+    def __init__(self, step: Any) -> None:
+        self._step = concrete_function.ConcreteFunction.from_func_graph(
+            step.graph, step.function_type, attrs={"_noinline": True}
+        )
+        self.structured_outputs = step.structured_outputs
 
-    return called
+    def __call__(self, data: Any) -> Any:
+        """While the loop is traced; the call keeps what the context says."""
+        with context.function_executor_type(_ONE_THREAD):
+            return self._step(data)
 
 
 def fits_one_thread(step: Any) -> bool:
-    """Whether a traced step has no loop or condition of its own: these were traced for threads."""
-    return not any(_is_taken_apart(op) for op in _operations(step.graph))
+    """Whether nothing in a traced step waits for something that may need its thread."""
+    return not any(_may_wait(op) for op in step.graph.get_operations())
 
 
-def _is_taken_apart(op: Any) -> bool:
-    if op.type in ("Switch", "Merge", "Enter"):
+def _may_wait(op: Any) -> bool:
+    if op.type in _CONTROL_FLOW or op.type.startswith("PyFunc"):
         return True
-    return _TAKEN_APART in op.node_def.attr and op.node_def.attr[_TAKEN_APART].b
+    if any(attr.type == "func" or attr.type == "list(func)" for attr in op.op_def.attr):
+        return True
+    return op.op_def.is_stateful and not _OF_VARIABLES.fullmatch(op.type)
 
 
 def compiled_step(step: Any) -> Any:

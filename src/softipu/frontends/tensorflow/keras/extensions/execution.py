@@ -76,9 +76,10 @@ class Execution:
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution; results by the model's reduction over replicas."""
         trap = float_trap.asked()
-        if self._built is None or self._built[0] != iterator.element_spec or self._trap != trap:
+        built = self._built  # another thread may build for other batches meanwhile
+        if built is None or built[0] != iterator.element_spec or self._trap != trap:
             self._trap = trap
-            self._built = (iterator.element_spec, self._build(iterator))
+            built = self._built = (iterator.element_spec, self._build(iterator))
             self._ask_the_model()
         if system.pre_compiling():
             return self._zeros()
@@ -90,7 +91,7 @@ class Execution:
             sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out),
             sessions.translated_errors(),
         ):
-            results = self._built[1](iterator, steps)
+            results = built[1](iterator, steps)
         cycles.count(self._modelled, ordinal, max(1, steps // self._micro_steps))
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
@@ -158,16 +159,17 @@ class Execution:
         return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
 
     def _fastest_of(self, run: Any, spec: Any, step: Any) -> Choice:
-        def on_one_thread(name: str, step: Any) -> Form:
-            with self._tracing(), choice.for_one_thread():
-                return Form(name, choice.on_one_thread(self._traced(spec, step)))
+        def form(name: str, step: Any) -> Form:
+            with self._tracing():
+                return Form(name, self._traced(spec, step))
 
         def rivals() -> list[Form]:
             if choice.draws_numbers(step):
                 return []
-            made = [on_one_thread("one thread", step)] if choice.fits_one_thread(step) else []
+            fits = choice.fits_one_thread(step)
+            made = [form("one thread", choice.OnOneThread(step))] if fits else []
             compiled = choice.compiled_step(step)
-            return made if compiled is None else [*made, on_one_thread("XLA", compiled)]
+            return made if compiled is None else [*made, form("XLA", compiled)]
 
         self.choice = Choice(run, rivals)
         return self.choice

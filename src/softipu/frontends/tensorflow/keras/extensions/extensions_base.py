@@ -19,7 +19,7 @@ from tf_keras.src.saving.legacy.saved_model import utils as saving
 from softipu.frontends.tensorflow import system
 
 from ..delegation import KerasExtension
-from . import _pipelining_options, checks, polling, training_steps
+from . import _pipelining_options, checks, polling, running, training_steps
 from .accumulation import Accumulator
 from .data_adapter import IPUDataHandler
 from .execution import Execution
@@ -98,9 +98,8 @@ class KerasExtensionBase(KerasExtension):
         self._asynchronous_callbacks = False
         self._infeed_kwargs: dict[str, Any] = {}
         self._outfeed_kwargs: dict[str, Any] = {}
-        self._ipu_running: str | None = None
-        self._stepwise: Any = None
-        self._ipu_steps = 0
+        self._ipu_run = running.Running()
+        self._ipu_callers = 0
         self._reset_ipu_extension()
 
     def _reset_ipu_extension(self) -> None:
@@ -188,12 +187,12 @@ class KerasExtensionBase(KerasExtension):
         types = tf.nest.map_structure(lambda spec: spec.dtype, inputs)
         self._build_with_dtypes(shapes, types)
         handler.set_replication_factor(self._get_replication_factor())
-        self._ipu_steps = handler.inferred_steps
+        self._ipu_run.steps = handler.inferred_steps
         per_execution = min(handler.steps_per_execution_value, handler.inferred_steps)
-        if self._ipu_running == "fit":
+        if self._ipu_run.name == "fit":
             self._verify_and_get_gradient_accumulation_steps_per_replica(per_execution)
-        if self._stepwise is not None:
-            polling.know_steps(self._stepwise, handler.inferred_steps)
+        if self._ipu_run.stepwise is not None:
+            polling.know_steps(self._ipu_run.stepwise, handler.inferred_steps)
         self._log_steps_per_execution(per_execution)
         return handler
 
@@ -235,29 +234,34 @@ class KerasExtensionBase(KerasExtension):
             )
         if self._steps_per_execution is None:  # predict works without compile
             self._configure_steps_per_execution(1)
-        before = self._ipu_running, self._stepwise
-        self._ipu_running = name
-        # Metrics that are accumulated over steps are not known after each.
-        known = name == "predict" or not self._pipelining_accumulate_outfeed
-        if self._asynchronous_callbacks and known:
-            args, kwargs = (), polling.with_stepwise_callbacks(self, name, args, kwargs)
-            self._stepwise = kwargs["callbacks"]
+        run = self._ipu_run
+        before = run.name, run.stepwise
+        with running.CALLERS:
+            self._ipu_callers += 1
         try:
+            run.name = name
+            # Metrics that are accumulated over steps are not known after each.
+            known = name == "predict" or not self._pipelining_accumulate_outfeed
+            if self._asynchronous_callbacks and known:
+                args, kwargs = (), polling.with_stepwise_callbacks(self, name, args, kwargs)
+                run.stepwise = kwargs["callbacks"]
             return getattr(self, name)(*args, **kwargs, __extension_delegate=False)
         finally:
-            self._ipu_running, self._stepwise = before
-            if self._ipu_running is None:  # train_on_batch and its kin make their own
-                self.train_function = self.test_function = self.predict_function = None
+            run.name, run.stepwise = before
+            with running.CALLERS:
+                self._ipu_callers -= 1
+                if not self._ipu_callers:  # train_on_batch and its kin make their own
+                    self.train_function = self.test_function = self.predict_function = None
 
     def _make_train_function_supported(self, *_args: Any, **_kwargs: Any) -> bool:
-        return self._ipu_running == "fit"
+        return self._ipu_run.name == "fit"
 
     def _make_train_function_delegate(self, force: bool = False) -> Callable[[Any], Any]:
         del force
         checks.not_overridden(self, "make_train_function")
         self._validate_call_function()
         steps = self._verify_and_get_gradient_accumulation_steps_per_replica(
-            min(int(self._steps_per_execution.numpy()), self._ipu_steps)
+            min(int(self._steps_per_execution.numpy()), self._ipu_run.steps)
         )
         if self._is_pipelined() or steps > 1:
             checks.not_overridden(self, "train_step")
@@ -316,7 +320,7 @@ class KerasExtensionBase(KerasExtension):
     def _check_pipelining_options(self, *, training: bool, count: int | None = None) -> None:
         """Whether IPUs could run the pipeline with so many mini-batches, or those of a run."""
         if count is None:
-            count = min(int(self._steps_per_execution.numpy()), self._ipu_steps)
+            count = min(int(self._steps_per_execution.numpy()), self._ipu_run.steps)
         _pipelining_options.check(
             self._get_pipeline_post_order(),
             self._pipelining_device_mapping,
@@ -326,7 +330,7 @@ class KerasExtensionBase(KerasExtension):
         )
 
     def _make_test_function_supported(self, *_args: Any, **_kwargs: Any) -> bool:
-        return self._ipu_running in ("fit", "evaluate")
+        return self._ipu_run.name in ("fit", "evaluate")
 
     def _make_test_function_delegate(self, force: bool = False) -> Callable[[Any], Any]:
         del force
@@ -341,7 +345,7 @@ class KerasExtensionBase(KerasExtension):
         return self._with_callbacks(execution, "test")
 
     def _make_predict_function_supported(self, *_args: Any, **_kwargs: Any) -> bool:
-        return self._ipu_running == "predict"
+        return self._ipu_run.name == "predict"
 
     def _make_predict_function_delegate(self, force: bool = False) -> Callable[[Any], Any]:
         del force
@@ -360,7 +364,7 @@ class KerasExtensionBase(KerasExtension):
         return self._ipu_functions[key]
 
     def _with_callbacks(self, execution: Execution, mode: str) -> Callable[[Any], Any]:
-        return polling.polled(self, execution, mode) if self._stepwise else execution
+        return polling.polled(self, execution, mode) if self._ipu_run.stepwise else execution
 
     def _reduce_over_replicas(self, each: list[Any]) -> Any:
         method = self._replicated_metric_reduction_method
@@ -374,7 +378,7 @@ class KerasExtensionBase(KerasExtension):
         return tf.nest.map_structure(lambda t: tf.reduce_mean(t, 0), joined)
 
     def _validate_and_get_metrics_result_supported(self, *_args: Any) -> bool:
-        if self._ipu_running is None:
+        if self._ipu_run.name is None:
             return False
         # The logs of several instances are those of all of them; Keras would have to ask around.
         shared = not self.distribute_strategy.extended._sole_instance

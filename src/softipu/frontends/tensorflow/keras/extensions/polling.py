@@ -97,7 +97,8 @@ def polled(model: Any, execution: Execution, mode: str) -> Callable[[Any], Any]:
 
     def run(iterator: Any) -> Any:
         steps = int(model._steps_per_execution.numpy())
-        thread = PollingThread(queue, steps, lambda each: model._stepwise.tell(mode, each))
+        callbacks = model._ipu_run.stepwise  # the caller's, not the polling thread's
+        thread = PollingThread(queue, steps, lambda each: callbacks.tell(mode, each))
         thread.start()
         try:
             results = execution(iterator)
