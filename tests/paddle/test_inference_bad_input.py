@@ -370,6 +370,29 @@ def test_a_device_of_no_plugin(tiny_models, plugin):
         config.enable_custom_device("nobodys", 0)
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_weights_that_end_too_early_are_not_for_the_plugins_device(
+    tmp_path, tiny_models, in_memory, plugin
+):
+    """Paddle takes them, and computes with what its memory happened to hold before."""
+    program = (tiny_models / "tiny.pdmodel").read_bytes()
+    weights = (tiny_models / "tiny.pdiparams").read_bytes()
+    for kept in (len(weights), len(weights) - 10):
+        config = inference.Config()
+        if in_memory:
+            config.set_model_buffer(program, len(program), weights, kept)
+        else:
+            (tmp_path / "tiny.pdiparams").write_bytes(weights[:kept])
+            config.set_model(str(tiny_models / "tiny.pdmodel"), str(tmp_path / "tiny.pdiparams"))
+        config.disable_glog_info()
+        config.enable_custom_device("ipu", 0)
+        if kept == len(weights):
+            inference.create_predictor(config)
+        else:
+            with pytest.raises(errors.InferenceModelUnreadable, match="10 bytes are missing"):
+                inference.create_predictor(config)
+
+
 def _python(code: str, *arguments: str, env=None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],
