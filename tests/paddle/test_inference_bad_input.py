@@ -393,6 +393,18 @@ def test_weights_that_end_too_early_are_not_for_the_plugins_device(
                 inference.create_predictor(config)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
+def test_numbers_of_another_type_are_not_for_the_plugins_device(tiny_models, dtype, plugin):
+    """Programs of the newer kind choose their kernels before they see what is fed."""
+    config = plain_config(tiny_models / "tiny", "json")
+    config.enable_custom_device("ipu", 0)
+    predictor = inference.create_predictor(config)
+    (name,) = predictor.get_input_names()
+    predictor.get_input_handle(name).copy_from_cpu(np.ones((4, 3, 8, 8), dtype))
+    with pytest.raises(ValueError, match="does not match the type of data"):
+        predictor.run()
+
+
 def _python(code: str, *arguments: str, env=None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],
