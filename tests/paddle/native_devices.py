@@ -15,6 +15,7 @@ from softipu import devices
 from softipu.errors import PaddlePluginMissing, PaddleUnsupported, SoftIPUError
 from softipu.frontends.paddle.backend import IpuBackend
 from softipu.frontends.paddle.program import program_of
+from softipu.frontends.paddle.usage import EXECUTABLE
 
 paddle.enable_static()
 
@@ -206,3 +207,21 @@ def test_set_ipu_shard_marks_a_layer_and_a_function() -> None:
     placed = [(op.desc.attr("ipu_index"), op.desc.has_attr("ipu_stage")) for op in ops]
     assert placed == [(1, True), (1, True), (3, False)]
     assert np.all([op.desc.attr("ipu_stage") == 2 for op in ops[:2]])
+
+
+def test_programs_compiled_again_and_again_leave_nothing_in_the_scope() -> None:
+    """Those with enough work for the inference engine have a copy of their weights."""
+
+    def build() -> tuple[list[str], list[Any]]:
+        x = paddle.static.data("x", [8, 1500], "float32")
+        return ["x"], [paddle.static.nn.fc(x, 1000)]
+
+    program = built(build)
+    before = set(program.scope.local_var_names())
+    feed = {"x": np.ones((8, 1500), "float32")}
+    for _ in range(2):
+        compiled = program.compile(is_training=False)
+        assert getattr(compiled, EXECUTABLE)._engine is not None
+        found = program.run(compiled, feed)[0]
+    assert set(program.scope.local_var_names()) - before <= {"feed", "fetch"}
+    np.testing.assert_allclose(found, program.run(program.main, feed)[0], rtol=1e-4, atol=1e-5)

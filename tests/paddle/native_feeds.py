@@ -26,6 +26,7 @@ def program() -> Any:
         ({"x": np.ones((4, 5), "float32")}, "but was fed with shape"),
         ({"x": np.ones((4, 4), "complex64")}, "x takes float32, but was fed with complex64"),
         ({"x": np.full((4, 4), "a")}, "x takes float32"),
+        ({"x": [[1.0, 2.0], [3.0]]}, "x was fed with what is no array: .*inhomogeneous"),
         ({"z": np.ones(1)}, "The program takes no z"),
     ],
 )
@@ -114,3 +115,14 @@ def test_what_is_no_program_is_refused() -> None:
     strategy = paddle.static.IpuStrategy()
     with pytest.raises(TypeError, match="expected Program"):
         paddle.static.IpuCompiledProgram("program", ipu_strategy=strategy)
+    with pytest.raises(TypeError, match=r"a paddle.static.IpuStrategy, not {} \(dict\)"):
+        paddle.static.IpuCompiledProgram(ipu_strategy={})
+
+
+@pytest.mark.parametrize("names", [None, 3, ["x", None]])
+def test_what_names_nothing_is_refused(program: Any, names: Any) -> None:
+    whole = paddle.static.IpuCompiledProgram(program.main, program.scope)
+    with pytest.raises(TypeError, match="take names and variables of the program, but got"):
+        whole.compile(names, program.fetches)
+    with pytest.raises(TypeError, match="take names and variables of the program, but got"):
+        whole.compile(program.feeds, names)

@@ -231,23 +231,36 @@ def test_parameters_saved_in_training_continue_elsewhere(tmp_path: Path) -> None
     np.testing.assert_array_equal(*later)
 
 
-def test_a_sparse_embedding_trains_like_a_dense_one() -> None:
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize(
+    "clip",
+    [
+        None,
+        paddle.nn.ClipGradByGlobalNorm(0.1),
+        paddle.nn.ClipGradByNorm(0.1),
+        paddle.nn.ClipGradByValue(0.01),
+    ],
+    ids=["no", "global norm", "norm", "value"],
+)
+def test_a_sparse_embedding_trains_like_a_dense_one(clip: Any, accumulated: int) -> None:
     def build(sparse: bool) -> Any:
         def inner() -> Any:
             ids = paddle.static.data("ids", [3, 2], "int64")
             found = paddle.static.nn.embedding(ids, [10, 4], is_sparse=sparse)
             loss = paddle.mean(paddle.square(found))
-            paddle.optimizer.SGD(0.5).minimize(loss)
+            paddle.optimizer.Adam(0.1, grad_clip=clip).minimize(loss)
             return ["ids"], [loss]
 
         return inner
 
-    feed = {"ids": np.array([[1, 2], [2, 3], [9, 0]])}
+    feed = {"ids": np.array([[1, 2], [2, 3], [9, 0]] * accumulated)}
     results = []
     for sparse in (True, False):
         program = built(build(sparse))
-        compiled = program.compile(enable_gradient_accumulation=True, accumulation_factor=1)
-        results.append([program.run(compiled, feed)[0].item() for _ in range(3)])
+        compiled = program.compile(
+            enable_gradient_accumulation=True, accumulation_factor=accumulated
+        )
+        results.append([program.run(compiled, feed)[0].tolist() for _ in range(3)])
     assert results[0] == results[1]
     assert results[0][0] > results[0][-1]
 

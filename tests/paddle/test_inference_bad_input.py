@@ -370,6 +370,41 @@ def test_a_device_of_no_plugin(tiny_models, plugin):
         config.enable_custom_device("nobodys", 0)
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_weights_that_end_too_early_are_not_for_the_plugins_device(
+    tmp_path, tiny_models, in_memory, plugin
+):
+    """Paddle takes them, and computes with what its memory happened to hold before."""
+    program = (tiny_models / "tiny.pdmodel").read_bytes()
+    weights = (tiny_models / "tiny.pdiparams").read_bytes()
+    for kept in (len(weights), len(weights) - 10):
+        config = inference.Config()
+        if in_memory:
+            config.set_model_buffer(program, len(program), weights, kept)
+        else:
+            (tmp_path / "tiny.pdiparams").write_bytes(weights[:kept])
+            config.set_model(str(tiny_models / "tiny.pdmodel"), str(tmp_path / "tiny.pdiparams"))
+        config.disable_glog_info()
+        config.enable_custom_device("ipu", 0)
+        if kept == len(weights):
+            inference.create_predictor(config)
+        else:
+            with pytest.raises(errors.InferenceModelUnreadable, match="10 bytes are missing"):
+                inference.create_predictor(config)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])
+def test_numbers_of_another_type_are_not_for_the_plugins_device(tiny_models, dtype, plugin):
+    """Programs of the newer kind choose their kernels before they see what is fed."""
+    config = plain_config(tiny_models / "tiny", "json")
+    config.enable_custom_device("ipu", 0)
+    predictor = inference.create_predictor(config)
+    (name,) = predictor.get_input_names()
+    predictor.get_input_handle(name).copy_from_cpu(np.ones((4, 3, 8, 8), dtype))
+    with pytest.raises(ValueError, match="does not match the type of data"):
+        predictor.run()
+
+
 def _python(code: str, *arguments: str, env=None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code, *arguments],

@@ -82,7 +82,8 @@ void SumRepeated(const float* large, const Repetition& r, float* sums) {
   }
 }
 
-const float* Floats(const DenseTensor& tensor) { return static_cast<const float*>(tensor.data()); }
+// Refuses numbers of another type, which a program may be fed with, as the CPU's kernels do.
+const float* Floats(const DenseTensor& tensor) { return tensor.data<float>(); }
 
 // Two of one shape: the CPU's kernel uses one thread, and for a few numbers it takes longer to call
 // than to do.

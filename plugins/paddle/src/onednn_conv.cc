@@ -193,7 +193,8 @@ std::shared_ptr<const Operation> Get(Which which, const Geometry& geometry,
   });
 }
 
-void* Data(const DenseTensor& tensor) { return const_cast<void*>(tensor.data()); }
+// Refuses numbers of another type, which a program may be fed with, as the CPU's kernels do.
+void* Data(const DenseTensor& tensor) { return const_cast<float*>(tensor.data<float>()); }
 
 bool Compute(const phi::CPUContext& cpu, const Arguments& call, const Settings& settings) {
   const auto &input = *call.inputs[0], &filter = *call.inputs[1];

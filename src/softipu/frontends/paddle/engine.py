@@ -85,9 +85,12 @@ class InferenceEngine:
         with paddle.static.scope_guard(scope), paddle.static.program_guard(program):
             normal = paddle.static.normalize_program(program, inputs, outputs)
             model = paddle.static.serialize_program(inputs, outputs, program=normal)
+            before = set(scope.local_var_names())
             weights = paddle.static.serialize_persistables(
                 inputs, outputs, executor, program=normal
             )
+            # Paddle leaves these bytes in the scope, where they would stay as long as the weights.
+            scope.erase(sorted({*scope.local_var_names()} - before))
         self._predictor = _predictor(model, weights or b"")
         self._inputs = {name: self._predictor.get_input_handle(name)
                         for name in self._predictor.get_input_names()}  # fmt: skip

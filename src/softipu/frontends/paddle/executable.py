@@ -170,6 +170,11 @@ def names_of(fetch_list: Any) -> list[str]:
         return [fetch_list]
     if isinstance(fetch_list, list | tuple):
         return [name for item in fetch_list for name in names_of(item)]
+    if not isinstance(getattr(fetch_list, "name", None), str):
+        raise TypeError(
+            "feed_list and fetch_list take names and variables of the program, but got "
+            f"{fetch_list!r} ({type(fetch_list).__name__})."
+        )
     return [fetch_list.name]
 
 

@@ -111,7 +111,10 @@ def _listed(what: str, names: list[str]) -> str:
 
 
 def _typed(feed: Feed, value: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidIpuFeed(f"{feed.name} was fed with what is no array: {error}.") from None
     if array.dtype == feed.dtype:
         return array
     ours, theirs = feed.dtype.kind, array.dtype.kind

@@ -17,6 +17,8 @@ from .inference_options import OPTIONS, SETTERS, IpuOptions
 
 #: Config -> what it says about IPUs.
 _options: weakref.WeakKeyDictionary[Any, IpuOptions] = weakref.WeakKeyDictionary()
+#: Configs for the plugin's device.
+_on_plugin: weakref.WeakSet[Any] = weakref.WeakSet()
 #: Config -> the program and the weights that `set_model_buffer` gave it.
 _buffers: weakref.WeakKeyDictionary[Any, tuple[bytes, bytes]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
@@ -131,6 +133,8 @@ def _check_plugin(core: Any, native: Callable[..., None]) -> Callable[..., None]
                     f"{'IPUs' if device_type == 'ipu' else 'of them'}, counted from 0."
                 )
         native(self, device_type, device_id, *precision, **named)
+        if device_type == "ipu":
+            _on_plugin.add(self)
 
     enable_custom_device.__doc__ = native.__doc__
     return enable_custom_device
@@ -150,6 +154,10 @@ def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def create_predictor(config: Any) -> Any:
         """A predictor for the model of a Config; on IPUs if it asks for them."""
         if options_of(config) is None:
+            if config in _on_plugin:
+                from . import inference_model
+
+                inference_model.check_whole(config, buffers_of(config))
             return native(config)
         from .inference_predictor import IpuPredictor
 

@@ -207,20 +207,32 @@ class SavedTensor:
     size: int
 
 
+def check_whole(config: Any, buffers: tuple[bytes, bytes] | None) -> None:
+    """Refuse weights that end too early: Paddle takes what its memory holds for the rest."""
+    if config.model_from_memory():
+        if buffers is not None:
+            list(saved_tensors(buffers[1], "the weights in memory"))
+    elif Path(config.params_file()).is_file():
+        _tensors_of(Path(config.params_file()))
+
+
 def _check_weights(path: Path, expected: Shapes) -> int:
     """The size of a file of weights that has these tensors."""
+    tensors, size = _tensors_of(path)
+    _compare(tensors, expected, repr(str(path)))
+    return size
+
+
+def _tensors_of(path: Path) -> tuple[list[SavedTensor], int]:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
             if size == 0:
-                tensors = []
-            else:
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                    tensors = list(saved_tensors(view, repr(str(path))))
+                return [], 0
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+                return list(saved_tensors(view, repr(str(path)))), size
     except OSError as error:
         raise _unreadable(path, error) from None
-    _compare(tensors, expected, repr(str(path)))
-    return size
 
 
 def _compare(tensors: list[SavedTensor], expected: Shapes, where: str) -> None:

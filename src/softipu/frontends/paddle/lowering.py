@@ -72,13 +72,22 @@ def _check_fetches(program: Any, fetches: list[str]) -> None:
 
 def _make_gradients_dense(program: Any) -> None:
     """IPUs have no sparse gradients."""
+    kinds = paddle.base.core.VarDesc.VarType
     for op in _ops(program):
         if op.has_attr("is_sparse") and op.attr("is_sparse"):
             op._set_attr("is_sparse", False)
-            for name in op.output_arg_names:
-                var = program.global_block().desc.find_var(name.encode())
-                if var is not None and var.type() == paddle.base.core.VarDesc.VarType.SELECTED_ROWS:
-                    var.set_type(paddle.base.core.VarDesc.VarType.DENSE_TENSOR)
+        if op.type in _OF_SPARSE_GRADIENTS:
+            op.desc.set_type("assign")
+    for var in program.global_block().desc.all_vars():
+        if var.type() == kinds.SELECTED_ROWS:
+            shape, dtype = var.shape(), var.dtype()
+            var.set_type(kinds.DENSE_TENSOR)  # and forgets them
+            var.set_shape(shape)
+            var.set_dtype(dtype)
+
+
+#: Clipping puts them between a sparse gradient and the norm; of a dense one they change nothing.
+_OF_SPARSE_GRADIENTS = ("merge_selected_rows", "get_tensor_from_selected_rows")
 
 
 def _declare_as_stored(program: Any, scope: Any) -> None:

@@ -115,8 +115,14 @@ def _patch_compiled_program(compiler: Any) -> None:
 
         usage.activate()
         backend.check_program(program)
-        # Paddle's own code for a missing strategy fails.
-        original(self, program, scope, ipu_strategy or compiler.IpuStrategy())
+        if ipu_strategy is None:  # Paddle's own code for a missing one fails
+            ipu_strategy = compiler.IpuStrategy()
+        elif not isinstance(ipu_strategy, compiler.IpuStrategy):
+            raise TypeError(
+                f"ipu_strategy is a paddle.static.IpuStrategy, not {ipu_strategy!r} "
+                f"({type(ipu_strategy).__name__})."
+            )
+        original(self, program, scope, ipu_strategy)
 
     owner.__init__ = init
     owner.compile = _like(owner.compile)(_compile)
