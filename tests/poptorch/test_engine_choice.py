@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ import poptorch
 from poptorch import _executable
 from poptorch._engine import packing
 from poptorch._engine import tuner as tuning
+from poptorch._served import ServedExecutable
+from softipu import SDK_VERSION
 
 
 @pytest.fixture
@@ -40,10 +43,13 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return count
 
 
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
+
+
 def convolution(calls: int) -> tuning.Tuner:
     """The tuner of a small model, after so many calls."""
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
-    executor = poptorch.inferenceModel(model, quiet().deviceIterations(4))
+    executor = poptorch.inferenceModel(small(), quiet().deviceIterations(4))
     for _ in range(calls):
         executor(torch.randn(4, 3, 8, 8))
     assert executor._executable is not None
@@ -70,3 +76,29 @@ def test_a_form_that_loses_is_forgotten_while_others_are_yet_to_come(
     assert not tuner.settled
     assert [idea.name for idea in tuner._ideas] == ["compiled 1", "compiled 4"]
     assert packed() <= 1
+
+
+def test_all_sizes_of_a_served_executable_share_the_weights_prepared_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[bool] = []
+    freeze = tuning.freeze
+
+    def noted(*arguments: Any, widen: bool) -> Any:
+        prepared.append(widen)
+        return freeze(*arguments, widen=widen)
+
+    monkeypatch.setattr(tuning, "freeze", noted)
+    model = small()
+    executor = poptorch.inferenceModel(model, quiet().deviceIterations(8))
+    inputs = torch.randn(8, 3, 8, 8)
+    file = tmp_path / "model.popef"
+    executor.compileAndExport(str(file), inputs, export_model=False)
+    executor.destroy()
+    served = ServedExecutable(file, SDK_VERSION)
+    for _ in range(20):
+        for rows in (8, 4, 1):
+            [found] = served.run([inputs[:rows]])
+            torch.testing.assert_close(found, model(inputs[:rows]).detach())
+    assert set(served._runners) == {8, 4, 1}
+    assert prepared == [False]

@@ -100,7 +100,13 @@ class _Idea:
 class Tuner:
     """Holds the variants of one executable and their measured costs."""
 
-    def __init__(self, plan: Plan, memory: DeviceMemory, capture_seconds: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        memory: DeviceMemory,
+        capture_seconds: float,
+        frozen: dict[bool, Frozen] | None = None,
+    ) -> None:
         self._plan = plan
         self._memory = memory
         self._loop = _Measured(
@@ -112,7 +118,8 @@ class Tuner:
         self._rival: _Measured | None = None
         self._spent = 0.0
         self._calls = 0
-        self._frozen: dict[bool, Frozen] = {}
+        #: Prepared weights, widened or not; tuners of the same program and memory may share them.
+        self._frozen = {} if frozen is None else frozen
         self.refused: dict[str, str] = {}
         self._ideas = self._plan_ideas(capture_seconds)
 
