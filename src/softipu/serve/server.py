@@ -196,7 +196,7 @@ class Server:
     def revive(self) -> list[str]:
         """Loads models again whose backend process was killed; returns their names.
 
-        Raises if one cannot be loaded; it is tried again some time later."""
+        Raises if one cannot be loaded; it is tried again some time later, while it has an entry."""
         self._recover()
         if self._returning is not None:
             return self._returned()
@@ -212,10 +212,17 @@ class Server:
             except ModelControlFailed:
                 if self._comes_back():
                     return []
+                if not self._may_have_entry(name):
+                    del self._lost[name]  # said this once, there is nothing to try again
                 raise
             del self._lost[name]
         self._loaded.look(self._lost)
         return due
+
+    def _may_have_entry(self, model: str) -> bool:
+        """A repository that is gone as a whole may come back with its models."""
+        repositories = self.settings.repositories
+        return any((path / model).is_dir() or not path.is_dir() for path in repositories)
 
     def _wait_for_leases(self, model: str) -> None:
         """The server says early that a model is unloaded: its other processes still hold IPUs,
