@@ -134,6 +134,23 @@ def test_a_lost_model_is_tried_again_only_while_it_may_have_an_entry(
         assert running.revive() == ["layer"]
 
 
+def test_an_instance_that_ends_while_it_is_looked_at_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a model that a client unloads in that moment would be loaded again."""
+    instance = records.Instance("layer", "1", "layer_0", os.getpid(), "region")
+    record = records.Record(tmp_path, instance)
+    assert records.instances(tmp_path) == [(instance, True)]
+    locked = records._locked
+
+    def ends_now(descriptor: int) -> bool:
+        record.close()
+        return locked(descriptor)
+
+    monkeypatch.setattr(records, "_locked", ends_now)
+    assert records.instances(tmp_path) == []
+
+
 ENSEMBLE = """
 name: "both"
 platform: "ensemble"
