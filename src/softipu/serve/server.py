@@ -14,7 +14,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -26,11 +25,12 @@ from typing import IO
 
 from .. import forksafe
 from ..errors import InvalidSetting, ModelControlFailed, ServerDied, ServerNotReady
-from . import leftovers, records
+from . import leftovers, paths, records
 from .control import KEY_HEADER, Control
 from .installation import assemble, find
 from .loaded import Loaded
 from .ports import Ports, free_ports
+from .repository import entries
 
 _LAST_LINES = 15
 _POLL_SECONDS = 0.1
@@ -72,7 +72,9 @@ class Server:
         reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
         self.control = Control(reachable, self.ports.http, key, self._has_ended)
         leftovers.remove_abandoned()
-        self._folder = Path(tempfile.mkdtemp(prefix=leftovers.FOLDER))
+        found = [name for path in settings.repositories for name in entries(path)]
+        paths.check_names(found if settings.models is None else settings.models)
+        self._folder = paths.temporary_folder(leftovers.FOLDER)
         self._lock = forksafe.opened(lambda: FileIO(self._folder / leftovers.LOCK, "w"))
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._region = f"softipu-{secrets.token_hex(8)}-"
@@ -97,6 +99,7 @@ class Server:
         #: What is loaded at the first start.
         self._wanted = ("*",) if settings.models is None else settings.models
         try:
+            self._repositories = paths.plain(settings.repositories, self._folder)
             self._backends = assemble(self._installed, self._folder / "backends", self.instances)
             self._process = self._start(self._wanted)
         except BaseException:
@@ -118,7 +121,7 @@ class Server:
     def _arguments(self, models: Iterable[str]) -> list[str]:
         settings, ports = self.settings, self.ports
         arguments = [
-            *(f"--model-repository={path}" for path in settings.repositories),
+            *(f"--model-repository={path}" for path in self._repositories),
             f"--backend-directory={self._backends}",
             "--model-control-mode=explicit",
             *(f"--load-model={name}" for name in models),
