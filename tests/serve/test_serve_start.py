@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from serve_support import ANY_PORTS, COMMAND, Running, environment, serving
+from serve_support import ANY_PORTS, COMMAND, Running, environment, eventually, serving
 
 from softipu.errors import ServingSelfTestFailed
 from softipu.serve import installation, selftest
@@ -152,6 +152,33 @@ def test_without_the_package_the_way_out_is_told(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "SIPU-6100" in answer.stderr
     assert "nvidia-pytriton" in answer.stderr
+
+
+def is_open(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_it_listens_where_it_is_told_by_name_or_by_an_ipv6_address(
+    small: Path, tmp_path: Path, host: str
+) -> None:
+    try:
+        with socket.socket(socket.AF_INET6 if host == "::1" else socket.AF_INET) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        pytest.skip(f"{host}: {error}")
+    words = ["--host", host, "--startup-timeout", "60"]
+    with serving(small, tmp_path / "home", *words) as running:
+        shown = "[::1]" if host == "::1" else host
+        for port in (running.http, running.grpc, running.metrics):
+            # The metrics come last, a moment after the server says that it is ready.
+            eventually(lambda port=port: is_open(host, port), seconds=10)
+        [line] = [line for line in running.lines if "Ready: " in line]
+        assert f"at http://{shown}:{running.http}, gRPC {shown}:{running.grpc}, " in line
 
 
 @pytest.mark.parametrize("name", ["my models", "modèles"])

@@ -29,7 +29,7 @@ from . import leftovers, paths, records
 from .control import KEY_HEADER, Control
 from .installation import assemble, find
 from .loaded import Loaded
-from .ports import Ports, free_ports
+from .ports import Ports, addresses, free_ports, reachable
 from .repository import entries
 
 _LAST_LINES = 15
@@ -69,8 +69,8 @@ class Server:
         self.settings = settings
         self.ports = free_ports(settings.host, settings.ports)
         key = None if settings.open_control else secrets.token_hex(16)
-        reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-        self.control = Control(reachable, self.ports.http, key, self._has_ended)
+        host = reachable(settings.host)
+        self.control = Control(host, self.ports.http, key, self._has_ended)
         leftovers.remove_abandoned()
         found = [name for path in settings.repositories for name in entries(path)]
         paths.check_names(found if settings.models is None else settings.models)
@@ -128,7 +128,7 @@ class Server:
             f"--http-port={ports.http}",
             f"--grpc-port={ports.grpc}",
             f"--metrics-port={ports.metrics}",
-            *(f"--{kind}-address={settings.host}" for kind in ("http", "grpc", "metrics")),
+            *(f"--{kind}-address={where}" for kind, where in addresses(settings.host).items()),
             # A model that cannot be loaded must not take the others with it.
             "--exit-on-error=false",
             "--strict-readiness=false",
