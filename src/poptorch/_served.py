@@ -21,6 +21,7 @@ from softipu.errors import ExecutableForeign, ExecutableVersion, NotServable
 from ._attachment import Attachment, clock
 from ._capture.program import Program
 from ._engine.backend import backend_device
+from ._engine.freeze import Frozen
 from ._engine.memory import DeviceMemory, RandomState
 from ._engine.plan import Plan
 from ._engine.runner import Runner
@@ -30,7 +31,7 @@ from ._program_file import PRODUCER, Compiled, restore
 from ._threads import tracing
 from .options import Options
 
-#: Each size that runs prepares weights of its own, so only a few smaller ones are offered.
+#: Each size that runs packs weights of its own, so only a few smaller ones are offered.
 _SMALLER_SIZES = (16, 4, 1)
 _ATEN = torch.ops.aten
 #: What capture puts between a tensor and the output that it is.
@@ -91,6 +92,8 @@ class ServedExecutable:
         self._sizes = sizes_of(batching.iterations)
         self._memory = _memory_with(self.plan.program, values, self.options)
         self._runners: dict[int, Runner] = {}
+        #: What is prepared of the weights is the same for all sizes.
+        self._frozen: dict[bool, Frozen] = {}
         _online(self.options)
         self._attachment = Attachment(self.options, compiled.per_replica)
         self._per_replica = compiled.per_replica
@@ -135,7 +138,8 @@ class ServedExecutable:
         if runner is None:
             batching = replace(self.plan.batching, iterations=iterations)
             with tracing():
-                runner = Runner(replace(self.plan, batching=batching), self._memory)
+                plan = replace(self.plan, batching=batching)
+                runner = Runner(plan, self._memory, frozen=self._frozen)
             self._runners[iterations] = runner
         return runner
 

@@ -215,7 +215,8 @@ SETTINGS = {
                 'JSON; `{"enable": "true", "directory": "DIR"}`: trace points are written to DIR '
                 "(default: the working directory) as trace-event JSON."),
         Setting("SOFTIPU_COMPILE_AFTER", "seconds", 30.0,
-                "Seconds that a program runs before a compiled form is built and tried."),
+                "Seconds that a program runs before a compiled form is built and tried; "
+                "1e9: never."),
         Setting("SOFTIPU_KEEP_MEMORY", "flag", True,
                 "0: memory that a step freed goes back to the system, at the price of speed."),
         Setting("SOFTIPU_STRICT", "flag", False,

@@ -297,6 +297,9 @@ def test_a_notebook_becomes_a_command():
     found = parse(Entry("a", Path("/s.yml"), body))
     module = "examples_utils.benchmarks.notebook_utils"
     assert found.command == f"python3 -m {module} a.ipynb sub --timeout 9"
+    spaced = {"notebook": {"file": "my {n}.ipynb", "working_directory": "a folder"}}
+    found = parse(Entry("a", Path("/s.yml"), spaced))
+    assert build(found.command, Path("/here")).words[3:] == ["my 4.ipynb", "a folder"]
     with pytest.raises(BenchmarkInvalid, match="found kernel"):
         parse(Entry("a", Path("/s.yml"), {"notebook": {"file": "a.ipynb", "kernel": "x"}}))
 
@@ -326,6 +329,11 @@ def test_a_command_has_whole_script_paths_values_and_variables(tmp_path):
     found = build("python3 -u run.py\n  --n {n}   --data '$DATA/x' --keep $OTHER", tmp_path)
     assert found.text == f"python3 -u {tmp_path}/run.py --n 4 --data '$DATA/x' --keep $OTHER"
     assert found.words[-3:] == ["/data sets/x", "--keep", "$OTHER"]
+
+
+def test_a_folder_may_have_spaces_in_its_name(tmp_path):
+    here = tmp_path / "my programs"
+    assert build("python3 run.py --n {n}", here).words == ["python3", f"{here}/run.py", "--n", "4"]
 
 
 @pytest.mark.parametrize("text", ["python3 -m run --n 1", "bash run.sh", "python -c 'print(1)'"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 import tritonclient.grpc as grpc
 import tritonclient.utils.shared_memory as shm
-from serve_support import Layer, Running, holders, samples, serving
+from serve_support import Layer, Running, eventually, holders, samples, serving
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +133,21 @@ def test_requests_that_meet_are_joined_and_keep_their_own_values(server, models)
 
 
 def counts(server: Running, model: str) -> tuple[int, int]:
-    """Samples so far, and executions."""
-    row = server.ask("GET", f"/v2/models/{model}/stats")[1]["model_stats"][0]
-    return int(row["inference_count"]), int(row["execution_count"])
+    """Samples so far, and executions. The server counts some only after it has answered."""
+
+    def now() -> tuple[int, int]:
+        row = server.ask("GET", f"/v2/models/{model}/stats")[1]["model_stats"][0]
+        return int(row["inference_count"]), int(row["execution_count"])
+
+    looks = [now()]
+
+    def stands_still() -> bool:
+        time.sleep(0.3)
+        looks.append(now())
+        return looks[-1] == looks[-2]
+
+    eventually(stands_still)
+    return looks[-1]
 
 
 def test_each_instance_is_a_process_with_an_ipu_that_gc_monitor_shows(server) -> None:

@@ -25,6 +25,10 @@ from serve_support import (
     serving,
 )
 
+from softipu.errors import ModelControlFailed
+from softipu.serve import records, server
+from softipu.serve.ports import Ports
+
 
 def test_a_killed_backend_process_comes_back_with_an_ipu(small: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -101,6 +105,50 @@ def test_a_model_that_cannot_come_back_yet_is_tried_again(small: Path, tmp_path:
         executable.with_suffix(".aside").rename(executable)
         running.wait_for("was killed; the model was loaded again")
         assert running.values("layer", samples(2)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("gone", ["entry", "repository"])
+def test_a_lost_model_is_tried_again_only_while_it_may_have_an_entry(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """Who removes the entry of a model that was killed is told once that it is not loaded."""
+    monkeypatch.setenv("SOFTIPU_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(server, "_RETRY_SECONDS", 0.0)
+    repository = tmp_path / "repository"
+    shutil.copytree(small, repository)
+    with server.Server(server.Settings((repository,), Ports(0, 0, 0))) as running:
+        running.wait_until_ready()
+        [(instance, _)] = records.instances(running.instances)
+        taken = repository / "layer" if gone == "entry" else repository
+        taken.rename(tmp_path / "taken")
+        os.kill(instance.pid, signal.SIGKILL)
+        eventually(lambda: not any(alive for _, alive in records.instances(running.instances)))
+        with pytest.raises(ModelControlFailed, match="layer"):
+            running.revive()
+        if gone == "entry":
+            assert running.revive() == []
+            return
+        with pytest.raises(ModelControlFailed, match="layer"):
+            running.revive()
+        (tmp_path / "taken").rename(taken)
+        assert running.revive() == ["layer"]
+
+
+def test_an_instance_that_ends_while_it_is_looked_at_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a model that a client unloads in that moment would be loaded again."""
+    instance = records.Instance("layer", "1", "layer_0", os.getpid(), "region")
+    record = records.Record(tmp_path, instance)
+    assert records.instances(tmp_path) == [(instance, True)]
+    locked = records._locked
+
+    def ends_now(descriptor: int) -> bool:
+        record.close()
+        return locked(descriptor)
+
+    monkeypatch.setattr(records, "_locked", ends_now)
+    assert records.instances(tmp_path) == []
 
 
 ENSEMBLE = """

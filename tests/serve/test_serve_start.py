@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from serve_support import ANY_PORTS, COMMAND, Running, environment, serving
+from serve_support import ANY_PORTS, COMMAND, Running, environment, eventually, serving
 
 from softipu.errors import ServingSelfTestFailed
 from softipu.serve import installation, selftest
+from softipu.serve.repository import Poller
 
 
 def run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
@@ -150,3 +152,66 @@ def test_without_the_package_the_way_out_is_told(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "SIPU-6100" in answer.stderr
     assert "nvidia-pytriton" in answer.stderr
+
+
+def is_open(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_it_listens_where_it_is_told_by_name_or_by_an_ipv6_address(
+    small: Path, tmp_path: Path, host: str
+) -> None:
+    try:
+        with socket.socket(socket.AF_INET6 if host == "::1" else socket.AF_INET) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        pytest.skip(f"{host}: {error}")
+    words = ["--host", host, "--startup-timeout", "60"]
+    with serving(small, tmp_path / "home", *words) as running:
+        shown = "[::1]" if host == "::1" else host
+        for port in (running.http, running.grpc, running.metrics):
+            # The metrics come last, a moment after the server says that it is ready.
+            eventually(lambda port=port: is_open(host, port), seconds=10)
+        [line] = [line for line in running.lines if "Ready: " in line]
+        assert f"at http://{shown}:{running.http}, gRPC {shown}:{running.grpc}, " in line
+
+
+@pytest.mark.parametrize("name", ["my models", "modèles"])
+def test_a_repository_may_have_any_name(small: Path, tmp_path: Path, name: str) -> None:
+    """The server's Python backend hands paths to a shell without quotes."""
+    shutil.copytree(small, tmp_path / name)
+    with serving(tmp_path / name, tmp_path / "home", "--startup-timeout", "60") as running:
+        assert running.is_served("layer")
+    assert (tmp_path / name / "layer/1/executable.popef").is_file()
+
+
+def test_names_that_the_server_would_hang_with_are_refused(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(small / "layer", tmp_path / "models/my layer")
+    answer = run("--model-repository", str(tmp_path / "models"), *ANY_PORTS, home=tmp_path)
+    assert answer.returncode == 1
+    assert "SIPU-6104: The server cannot load a model of the name 'my layer'" in answer.stderr
+    (tmp_path / "t m p").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "t m p"))
+    answer = run("--model-repository", str(small), *ANY_PORTS, home=tmp_path)
+    assert answer.returncode == 1
+    assert "SIPU-1101: The server cannot use the directory for temporary files" in answer.stderr
+
+
+def test_polling_passes_over_names_that_the_server_would_hang_with(tmp_path: Path) -> None:
+    asked: list[str] = []
+    control = SimpleNamespace(load=asked.append, unload=asked.append)
+    poller = Poller([tmp_path], control, 0.0, {})
+    for name in ("my layer", "layer"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").touch()
+    first, second = sorted(poller.look())
+    assert first == "Model layer was loaded."
+    assert "Model my layer could not be loaded: The server cannot load" in second
+    assert asked == ["layer"]

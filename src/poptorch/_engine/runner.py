@@ -14,6 +14,7 @@ from .. import _interrupts
 from .._threads import drawing
 from .batching import Output
 from .cuda import CudaTuner
+from .freeze import Frozen
 from .memory import DeviceMemory
 from .plan import Plan
 from .tuner import Tuner
@@ -22,14 +23,20 @@ from .tuner import Tuner
 class Runner:
     """Executes calls of one executable."""
 
-    def __init__(self, plan: Plan, memory: DeviceMemory, capture_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        memory: DeviceMemory,
+        capture_seconds: float = 0.0,
+        frozen: dict[bool, Frozen] | None = None,
+    ) -> None:
         self.plan = plan
         self.memory = memory
         on_gpu = memory.device.type == "cuda"
         if not on_gpu:
             keep_freed_memory()
         self.tuner: Tuner | CudaTuner = (
-            CudaTuner(plan, memory) if on_gpu else Tuner(plan, memory, capture_seconds)
+            CudaTuner(plan, memory) if on_gpu else Tuner(plan, memory, capture_seconds, frozen)
         )
         self._random = plan.program.random
 

@@ -42,6 +42,8 @@ _MARGIN = 0.97
 _IMPORT_SECONDS = 2.0
 #: Compiling starts after so many times the patience; only variants so close to the best get it.
 _COMPILE_TURNS, _WORTH_A_FORM = (1, 4), 1.6
+#: Who sets the patience to this many seconds or more wants no compiled form, ever.
+_NEVER = 1e9
 
 
 def _widenings(device: torch.device) -> tuple[bool, bool]:
@@ -98,19 +100,26 @@ class _Idea:
 class Tuner:
     """Holds the variants of one executable and their measured costs."""
 
-    def __init__(self, plan: Plan, memory: DeviceMemory, capture_seconds: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        memory: DeviceMemory,
+        capture_seconds: float,
+        frozen: dict[bool, Frozen] | None = None,
+    ) -> None:
         self._plan = plan
         self._memory = memory
         self._loop = _Measured(
             checked(Loop(plan, memory)) if plan.checks_floats else Loop(plan, memory)
         )
         self._best = self._loop
-        #: All that was measured so far; forgotten when there is nothing left to try.
+        #: What forms may yet be made of; forgotten when there is nothing left to try.
         self._measured = [self._loop]
         self._rival: _Measured | None = None
         self._spent = 0.0
         self._calls = 0
-        self._frozen: dict[bool, Frozen] = {}
+        #: Prepared weights, widened or not; tuners of the same program and memory may share them.
+        self._frozen = {} if frozen is None else frozen
         self.refused: dict[str, str] = {}
         self._ideas = self._plan_ideas(capture_seconds)
 
@@ -123,12 +132,14 @@ class Tuner:
         plan, memory = self._plan, self._memory
         chunks = [] if plan.sharded else chunk_sizes(plan, memory)
         patience = settings.get("SOFTIPU_COMPILE_AFTER")
+        compiles = patience < _NEVER
         if plan.program.random:
             # Random numbers depend on the variant: take the same one in every run of the program.
             if chunks:
                 build = partial(Tuner._coalesced, chunk=chunks[-1])
                 self._take(_Idea("coalesced", 0.0, build))
-            return [_Idea("compiled", patience, lambda tuner: compiled_form(tuner.best))]
+            idea = _Idea("compiled", patience, lambda tuner: compiled_form(tuner.best))
+            return [idea] if compiles else []
         ideas: list[_Idea] = []
         if not plan.program.training and not plan.sharded:
             ideas += self._frozen_ideas(capture_seconds, chunks)
@@ -138,7 +149,7 @@ class Tuner:
                 after = capture_seconds * (turn + 1)
                 ideas.append(_Idea(f"coalesced {chunk}", after, build))
         compiled: list[Variant] = []
-        for turn in _COMPILE_TURNS:
+        for turn in _COMPILE_TURNS if compiles else ():
             form = partial(Tuner._next_form, form=compiled_form, made=compiled)
             ideas.append(_Idea(f"compiled {turn}", patience * turn, form))
         return ideas
@@ -275,8 +286,12 @@ class Tuner:
         self._ideas.pop(0)
         self._rival = self._built(idea)
         if self._rival is not None:
-            self._measured.append(self._rival)
+            # Another form that loses has weights of its own, which nobody needs any more.
+            if self._rival.variant.plain:
+                self._measured.append(self._rival)
             self._best.samples.clear()
+        elif self.settled:
+            self._measured.clear()
 
     def run(self, variant: Variant, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """One step of the chosen variant, timed."""

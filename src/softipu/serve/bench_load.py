@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
+import threading
+import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from .bench_clients import Clients
@@ -12,6 +18,8 @@ from .bench_traffic import Requests, Traffic, Turn
 
 #: More than this can't be caches that fill: of 1,600 requests, each would leave 40 KiB behind.
 MOST_GROWTH = Footprint(memory=64 * 2**20, shared_memory=0)
+#: Memory is looked at after each of so many equal parts of the load; an even number.
+PARTS = 16
 
 
 @dataclass(frozen=True)
@@ -22,15 +30,33 @@ class LoadReport:
     lost: int
     #: Requests that got an error, by its message.
     refused: dict[str, int]
-    #: Of the server's processes: when it was warm, and at the end.
-    before: Footprint
-    after: Footprint
+    #: Of the server's processes: when it was warm, and after each part of the load.
+    course: tuple[Footprint, ...]
     figures: ServerFigures
 
     @property
+    def before(self) -> Footprint:
+        return self.course[0]
+
+    @property
+    def half_way(self) -> Footprint:
+        return self.course[len(self.course) // 2]
+
+    @property
+    def after(self) -> Footprint:
+        return self.course[-1]
+
+    @property
     def growth(self) -> Footprint:
+        """By how much memory would grow in the time of the load, at the pace of its last half.
+
+        The pace is that of a middling part: a way to compute that is tried for the first time
+        takes memory once, in one part, and a leak takes some in each. Shared memory is counted as
+        it is, over the whole load: nothing there is made by trying."""
+        half = self.course[len(self.course) // 2 :]
+        gains = [late.memory - early.memory for early, late in itertools.pairwise(half)]
         return Footprint(
-            self.after.memory - self.before.memory,
+            round(statistics.median(gains) * (len(self.course) - 1)),
             self.after.shared_memory - self.before.shared_memory,
         )
 
@@ -60,9 +86,14 @@ def load(
     with Clients(clients, traffic, requests) as sending:
         if warm_seconds > 0:
             sending.take(Turn(seconds=warm_seconds))
-        before = served.footprint()
-        records = sending.take(Turn(seconds=seconds))
-        after = served.footprint()
+        before, ended = served.footprint(), threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(_course, served.footprint, seconds / PARTS, ended)
+            try:
+                records = sending.take(Turn(seconds=seconds))
+            finally:
+                ended.set()
+        course = (before, *watching.result())
     refused: Counter[str] = Counter()
     for record in records:
         refused.update(record.refused)
@@ -72,10 +103,23 @@ def load(
         wrong=sum(record.wrong for record in records),
         lost=sum(record.lost for record in records),
         refused=dict(refused),
-        before=before,
-        after=after,
+        course=course,
         figures=figures(records, requests.size),
     )
+
+
+def _course(
+    footprint: Callable[[], Footprint], part: float, ended: threading.Event
+) -> list[Footprint]:
+    """What is held after each part; the last one ends with the last answer."""
+    found: list[Footprint] = []
+    begin = time.monotonic()
+    while len(found) < PARTS - 1:
+        if ended.wait(begin + (len(found) + 1) * part - time.monotonic()):
+            break
+        found.append(footprint())
+    ended.wait()
+    return [*found, footprint()]
 
 
 def lines(report: LoadReport) -> list[str]:
@@ -87,6 +131,8 @@ def lines(report: LoadReport) -> list[str]:
         *(f"  {count} x {message}" for message, count in report.refused.items()),
         f"throughput: {report.figures.throughput:.6g} samples/sec; latency p50 {late.p50:.6g} ms, "
         f"p99 {late.p99:.6g} ms",
-        f"memory of the server's processes: {report.before} before, {report.after} after",
-        f"growth: {'within' if report.growth_is_bounded else 'BEYOND'} the bound of {MOST_GROWTH}",
+        f"memory of the server's processes: {report.before} before, {report.half_way} half-way, "
+        f"{report.after} after",
+        f"growth at the pace of the last half: {report.growth}, "
+        f"{'within' if report.growth_is_bounded else 'BEYOND'} the bound of {MOST_GROWTH}",
     ]

@@ -187,7 +187,8 @@ def _announce(server: Server, settings: Settings, poll: float | None) -> None:
     if not ready and not settings.open_control and poll is None:
         found = [path.name for one in settings.repositories for path in folders(one)]
         raise NothingServed(f"None of {', '.join(found)} could be loaded.")
-    ports, host = server.ports, settings.host
+    ports = server.ports
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
     _say(
         f"Ready: {', '.join(ready) or 'no models yet'} at http://{host}:{ports.http}, gRPC "
         f"{host}:{ports.grpc}, metrics http://{host}:{ports.metrics}/metrics"

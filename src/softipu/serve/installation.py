@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import ServerMissing
 
 BACKEND = "poplar"
-#: Seconds, as a setting.
+#: As the setting has it.
 _NEVER = "1e9"
 _MODEL = '''\
 """Written by softipu: the backend {backend!r} for this server, with the paths of this Python."""

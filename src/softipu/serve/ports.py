@@ -55,3 +55,17 @@ def free_ports(host: str, wanted: Ports) -> Ports:
             raise PortInUse(f"{option} {number} is also that of another service.")
         chosen.append(number)
     return Ports(*chosen)
+
+
+def addresses(host: str) -> dict[str, str]:
+    """What the server must be told of where each of its services listens: HTTP takes numbers only,
+    and listens elsewhere with a name."""
+    if ":" in host:
+        return {"http": f"ipv6:{host}", "grpc": f"[{host}]", "metrics": f"ipv6:{host}"}
+    return dict.fromkeys(("http", "grpc", "metrics"), socket.gethostbyname(host))
+
+
+def reachable(host: str) -> str:
+    """An address at which a server of this machine, listening there, is found."""
+    number = host if ":" in host else socket.gethostbyname(host)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(number, number)

@@ -53,7 +53,8 @@ def instances(folder: Path) -> list[tuple[Instance, bool]]:
                 alive = _locked(file.fileno())
         except FileNotFoundError:
             continue
-        if text:
+        # One that ended in good order while we looked is gone, and none that was killed.
+        if text and (alive or path.exists()):
             result.append((Instance(**json.loads(text)), alive))
     return result
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import ModelControlFailed
+from ..errors import ModelControlFailed, RepositoryInvalid
+from . import paths
 from .control import Control
 
 CONFIG = "config.pbtxt"
@@ -92,7 +93,9 @@ class Poller:
 
     def _do(self, what: str, name: str) -> str:
         try:
+            if what == "loaded":
+                paths.check_names([name])
             (self._control.load if what == "loaded" else self._control.unload)(name)
-        except ModelControlFailed as error:
+        except (ModelControlFailed, RepositoryInvalid) as error:
             return f"Model {name} could not be {what}: {error.what}"
         return f"Model {name} was {what}."

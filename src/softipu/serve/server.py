@@ -14,7 +14,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -26,11 +25,12 @@ from typing import IO
 
 from .. import forksafe
 from ..errors import InvalidSetting, ModelControlFailed, ServerDied, ServerNotReady
-from . import leftovers, records
+from . import leftovers, paths, records
 from .control import KEY_HEADER, Control
 from .installation import assemble, find
 from .loaded import Loaded
-from .ports import Ports, free_ports
+from .ports import Ports, addresses, free_ports, reachable
+from .repository import entries
 
 _LAST_LINES = 15
 _POLL_SECONDS = 0.1
@@ -69,10 +69,12 @@ class Server:
         self.settings = settings
         self.ports = free_ports(settings.host, settings.ports)
         key = None if settings.open_control else secrets.token_hex(16)
-        reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-        self.control = Control(reachable, self.ports.http, key, self._has_ended)
+        host = reachable(settings.host)
+        self.control = Control(host, self.ports.http, key, self._has_ended)
         leftovers.remove_abandoned()
-        self._folder = Path(tempfile.mkdtemp(prefix=leftovers.FOLDER))
+        found = [name for path in settings.repositories for name in entries(path)]
+        paths.check_names(found if settings.models is None else settings.models)
+        self._folder = paths.temporary_folder(leftovers.FOLDER)
         self._lock = forksafe.opened(lambda: FileIO(self._folder / leftovers.LOCK, "w"))
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._region = f"softipu-{secrets.token_hex(8)}-"
@@ -97,6 +99,7 @@ class Server:
         #: What is loaded at the first start.
         self._wanted = ("*",) if settings.models is None else settings.models
         try:
+            self._repositories = paths.plain(settings.repositories, self._folder)
             self._backends = assemble(self._installed, self._folder / "backends", self.instances)
             self._process = self._start(self._wanted)
         except BaseException:
@@ -118,14 +121,14 @@ class Server:
     def _arguments(self, models: Iterable[str]) -> list[str]:
         settings, ports = self.settings, self.ports
         arguments = [
-            *(f"--model-repository={path}" for path in settings.repositories),
+            *(f"--model-repository={path}" for path in self._repositories),
             f"--backend-directory={self._backends}",
             "--model-control-mode=explicit",
             *(f"--load-model={name}" for name in models),
             f"--http-port={ports.http}",
             f"--grpc-port={ports.grpc}",
             f"--metrics-port={ports.metrics}",
-            *(f"--{kind}-address={settings.host}" for kind in ("http", "grpc", "metrics")),
+            *(f"--{kind}-address={where}" for kind, where in addresses(settings.host).items()),
             # A model that cannot be loaded must not take the others with it.
             "--exit-on-error=false",
             "--strict-readiness=false",
@@ -196,7 +199,7 @@ class Server:
     def revive(self) -> list[str]:
         """Loads models again whose backend process was killed; returns their names.
 
-        Raises if one cannot be loaded; it is tried again some time later."""
+        Raises if one cannot be loaded; it is tried again some time later, while it has an entry."""
         self._recover()
         if self._returning is not None:
             return self._returned()
@@ -212,10 +215,17 @@ class Server:
             except ModelControlFailed:
                 if self._comes_back():
                     return []
+                if not self._may_have_entry(name):
+                    del self._lost[name]  # said this once, there is nothing to try again
                 raise
             del self._lost[name]
         self._loaded.look(self._lost)
         return due
+
+    def _may_have_entry(self, model: str) -> bool:
+        """A repository that is gone as a whole may come back with its models."""
+        repositories = self.settings.repositories
+        return any((path / model).is_dir() or not path.is_dir() for path in repositories)
 
     def _wait_for_leases(self, model: str) -> None:
         """The server says early that a model is unloaded: its other processes still hold IPUs,

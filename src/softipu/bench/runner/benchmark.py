@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,7 +164,7 @@ def _notebook(value: Any) -> str:
     words.append(_text(body.get("working_directory", ".")))
     if "timeout" in body:
         words += ["--timeout", f"{_seconds(body['timeout']):.0f}"]
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def _anything(value: Any) -> Any:

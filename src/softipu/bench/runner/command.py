@@ -86,7 +86,8 @@ def _with_whole_script_path(text: str, directory: Path) -> str:
             return text
         if not word.startswith("-"):
             if not set(word) & set("\"'$\\"):
-                words[at] = str((directory / word).resolve())
+                # The text is split like a shell's, and directories may have spaces in their names.
+                words[at] = shlex.quote(str((directory / word).resolve()))
             return " ".join(words)
     return text
 
