@@ -199,6 +199,16 @@ def test_asking_for_instance_0_after_it_ended_names_it() -> None:
     assert "SIPU-7203: Instance 0 has ended" in ended[1].errors
 
 
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("finalize", 0), ("exit", 3), ("raise", 1)])
+def test_a_program_ends_with_its_own_code_while_its_signs_of_life_are_on_their_way(
+    how: str, code: int
+) -> None:
+    """A thread that comes back from C++ to an interpreter that has ended aborts the process."""
+    with support.launched(PROGRAMS / "leaving.py", 2, [how]) as running:
+        ended = running.wait()
+    assert [one.code for one in ended] == [code, code], [one.errors for one in ended]
+
+
 CONNECTIONS = PROGRAMS / "connections.py"
 
 
@@ -217,6 +227,24 @@ def test_an_interface_that_is_not_there_is_named() -> None:
     for one in ended:
         assert one.code == 1
         assert "can't use GLOO_SOCKET_IFNAME=missing0" in one.errors, one.errors
+
+
+def test_a_child_made_by_fork_ends_beside_its_instance() -> None:
+    script = (
+        "import os, sys\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "if (child := os.fork()) == 0:\n"
+        "    import signal\n"
+        "    signal.alarm(30)\n"  # one that hangs ends by it
+        "    sys.exit(5)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "together.barrier()\n"
+    )
+    with support.launched("-c", 2, [script]) as running:
+        ended = running.wait()
+    assert [(one.code, one.output) for one in ended] == [(0, "5\n")] * 2, ended
 
 
 def test_instance_0_is_not_reached_by_loopback_where_others_come_from_other_hosts() -> None:

@@ -60,8 +60,13 @@ class Group:
         store = rendezvous.open_store(instance)
         self._store = store
         self._pulse = Pulse(store.clone(), self.index, self.count)
-        self._gloo = rendezvous.connect(store, instance, self._timeout)
         self._gpus: gpus.GpuLinks | None = None
+        try:
+            self._gloo = rendezvous.connect(store, instance, self._timeout)
+        except BaseException:
+            self._pulse.leave("could not connect to the others")
+            self._pulse.stop()
+            raise
 
     # --- collectives on tensors -----------------------------------------------------------------
 
@@ -258,8 +263,7 @@ class Group:
         if self._gpus is not None:
             self._gpus.abort()
         for thing in (work, self._gloo):
-            # Its destructor would wait for a peer that may never answer, so it must never run.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+            _keep(thing)  # its destructor would wait for a peer that may never answer
         if self._failure is None:
             self._failed(InstanceLost(f"Instance {self.index} broke off {name}."))
             self._pulse.leave(f"broke off {name}")
@@ -280,7 +284,12 @@ class Group:
 
     def close(self) -> None:
         """Ends this instance's part, in bounded time whatever the others do."""
-        if self._closed or self._pid != os.getpid():
+        if self._pid != os.getpid():
+            # A child made by fork has none of the threads that the destructors wait for.
+            for thing in (self._gloo, self._store):
+                _keep(thing)
+            return
+        if self._closed:
             return
         self._closed = True
         if self._failure is None:
@@ -301,6 +310,11 @@ class Group:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline and not self._pulse.everyone_left():
             time.sleep(0.05)
+
+
+def _keep(thing: Any) -> None:
+    """Its destructor never runs."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @contextmanager
