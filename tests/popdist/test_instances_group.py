@@ -229,6 +229,21 @@ def test_an_interface_that_is_not_there_is_named() -> None:
         assert "can't use GLOO_SOCKET_IFNAME=missing0" in one.errors, one.errors
 
 
+def test_an_interface_that_only_one_instance_is_told_is_enough_for_all() -> None:
+    ended = support.run(CONNECTIONS, 2, environ={"INTERFACE_FOR_INSTANCE_1": "lo"})
+    assert [one.said for one in ended] == [[["127.0.0.1"]]] * 2
+
+
+def test_an_instance_that_cannot_connect_is_named_by_the_others() -> None:
+    with support.launched(
+        CONNECTIONS, 2, environ={"INTERFACE_FOR_INSTANCE_1": "missing0"}
+    ) as running:
+        ended = running.wait(SOON)
+    assert [one.code for one in ended] == [1, 1]
+    assert "SIPU-7202: Instance 1 could not connect to the others" in ended[0].errors
+    assert "can't use GLOO_SOCKET_IFNAME=missing0" in ended[1].errors, ended[1].errors
+
+
 def test_a_child_made_by_fork_ends_beside_its_instance() -> None:
     script = (
         "import os, sys\n"
