@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 Reduction = Literal["sum", "min", "max", "product"]
 _SLICE = timedelta(seconds=1)
-#: How long instance 0 stays at the end for those that still ask it what happened.
+#: How long instance 0 stays at the end at most, until the others have seen that it goes.
 _LINGER_SECONDS = 8.0
-_PEACE_SECONDS = 3.0
 #: Large tensors are reduced in pieces: while one waits for the network, another is added up.
 _PIECE_ELEMENTS = 1_000_000
 #: Types that gloo can compute with; it would find out about others when all wait for each other.
@@ -302,12 +301,11 @@ class Group:
                 self._gpus.close()
 
     def _linger(self) -> None:
-        """Instance 0 may hold the store, in which the others look for what happened; in peace
-        they only have to notice that it goes."""
+        """Instance 0 may hold the store, in which the others look for what happened; it goes
+        once they have noticed, which takes long where the machine is busy."""
         if self.index != 0 or self.instance.launcher_listens:
             return
-        patience = _PEACE_SECONDS if self._failure is None else _LINGER_SECONDS
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + _LINGER_SECONDS
         while time.monotonic() < deadline and not self._pulse.everyone_left():
             time.sleep(0.05)
 
