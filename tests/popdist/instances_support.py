@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,14 @@ PATIENCE = 240.0
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Free until somebody wants just this one: no port that the kernel gives to whoever asks for
+    any, as other tests do while our processes start."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(min(10_000, first // 2), first)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def variables(
@@ -89,7 +95,7 @@ class Launched:
         self.processes[index].send_signal(number)
 
 
-@contextmanager
+@contextlib.contextmanager
 def launched(
     script: Path | str,
     count: int,

@@ -76,7 +76,7 @@ def test_instance_0_is_named_when_it_is_killed() -> None:
 
 
 def test_an_instance_that_hangs_is_named_and_nobody_hangs_at_exit() -> None:
-    with _all_waiting(3, environ={"SOFTIPU_INSTANCES_SILENCE": "3"}) as running:
+    with _all_waiting(3, environ={"SOFTIPU_INSTANCES_SILENCE": "8"}) as running:
         for index in range(3):
             running.said(index, "together")
         running.signal(1, signal.SIGSTOP)
@@ -96,7 +96,7 @@ def test_an_instance_that_ends_early_is_named(what: str) -> None:
 
 
 def test_an_instance_that_never_comes_is_an_error_though_it_lives() -> None:
-    with _all_waiting(3, "sleep", environ={"SOFTIPU_INSTANCES_TIMEOUT": "4"}) as running:
+    with _all_waiting(3, "sleep", environ={"SOFTIPU_INSTANCES_TIMEOUT": "8"}) as running:
         for index in (0, 1):
             process = running.processes[index]
             _, errors = process.communicate(timeout=support.PATIENCE)
@@ -107,10 +107,10 @@ def test_an_instance_that_never_comes_is_an_error_though_it_lives() -> None:
 
 def test_a_wait_that_ends_while_nobody_looks_is_as_late() -> None:
     """The library under the collectives has a clock of its own, which may be the first to end."""
-    environ = {"SOFTIPU_INSTANCES_TIMEOUT": "4", "SLICE_SECONDS": "60"}
+    environ = {"SOFTIPU_INSTANCES_TIMEOUT": "8", "SLICE_SECONDS": "60"}
     with _all_waiting(3, "sleep", environ=environ) as running:
         for index in (0, 1):
-            _, errors = running.processes[index].communicate(timeout=SOON)
+            _, errors = running.processes[index].communicate(timeout=support.PATIENCE)
             assert "SIPU-7204" in errors or "SIPU-7203" in errors, errors
 
 
@@ -199,6 +199,16 @@ def test_asking_for_instance_0_after_it_ended_names_it() -> None:
     assert "SIPU-7203: Instance 0 has ended" in ended[1].errors
 
 
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("finalize", 0), ("exit", 3), ("raise", 1)])
+def test_a_program_ends_with_its_own_code_while_its_signs_of_life_are_on_their_way(
+    how: str, code: int
+) -> None:
+    """A thread that comes back from C++ to an interpreter that has ended aborts the process."""
+    with support.launched(PROGRAMS / "leaving.py", 2, [how]) as running:
+        ended = running.wait()
+    assert [one.code for one in ended] == [code, code], [one.errors for one in ended]
+
+
 CONNECTIONS = PROGRAMS / "connections.py"
 
 
@@ -210,13 +220,44 @@ def test_instances_are_connected_over_the_interface_that_is_named(name: str) -> 
 
 
 def test_an_interface_that_is_not_there_is_named() -> None:
-    with support.launched(
-        CONNECTIONS, 2, environ={"GLOO_SOCKET_IFNAME": "missing0", "SOFTIPU_INSTANCES_START": "20"}
-    ) as running:
-        ended = running.wait(SOON)
+    with support.launched(CONNECTIONS, 2, environ={"GLOO_SOCKET_IFNAME": "missing0"}) as running:
+        ended = running.wait()
     for one in ended:
         assert one.code == 1
         assert "can't use GLOO_SOCKET_IFNAME=missing0" in one.errors, one.errors
+
+
+def test_an_interface_that_only_one_instance_is_told_is_enough_for_all() -> None:
+    ended = support.run(CONNECTIONS, 2, environ={"INTERFACE_FOR_INSTANCE_1": "lo"})
+    assert [one.said for one in ended] == [[["127.0.0.1"]]] * 2
+
+
+def test_an_instance_that_cannot_connect_is_named_by_the_others() -> None:
+    with support.launched(
+        CONNECTIONS, 2, environ={"INTERFACE_FOR_INSTANCE_1": "missing0"}
+    ) as running:
+        ended = running.wait()
+    assert [one.code for one in ended] == [1, 1]
+    assert "SIPU-7202: Instance 1 could not connect to the others" in ended[0].errors
+    assert "can't use GLOO_SOCKET_IFNAME=missing0" in ended[1].errors, ended[1].errors
+
+
+def test_a_child_made_by_fork_ends_beside_its_instance() -> None:
+    script = (
+        "import os, sys\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "if (child := os.fork()) == 0:\n"
+        "    import signal\n"
+        "    signal.alarm(30)\n"  # one that hangs ends by it
+        "    sys.exit(5)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "together.barrier()\n"
+    )
+    with support.launched("-c", 2, [script]) as running:
+        ended = running.wait()
+    assert [(one.code, one.output) for one in ended] == [(0, "5\n")] * 2, ended
 
 
 def test_instance_0_is_not_reached_by_loopback_where_others_come_from_other_hosts() -> None:

@@ -159,16 +159,16 @@ def test_nonsense_for_orders_is_the_end(agent):
 
 
 def test_silence_is_the_end(agent):
-    agent.begin(*SLEEP, silence=3.0)
+    agent.begin(*SLEEP, silence=6.0)
     agent.expect("started")
     assert agent.wait() == 1  # its input is still open
     assert marked(agent.mark) == []
 
 
 def test_signs_of_life_keep_it_alive(agent):
-    agent.begin(*SLEEP, silence=4.0)
+    agent.begin(*SLEEP, silence=8.0)
     agent.expect("started")
-    for _ in range(12):
+    for _ in range(20):
         agent.send({"beat": True})
         time.sleep(0.5)
     assert agent.process.poll() is None
@@ -277,13 +277,15 @@ os.wait()
 time.sleep(0.5)
 left = remains.descendants(os.getpid())
 seen = set()
-remains.end_descendants(0.2, 0.3, seen)
+remains.end_descendants(0.2, float(sys.argv[1]), seen)
 print(len(left), seen == left, len(remains.descendants(os.getpid())))
 """
 
 
-def test_even_a_process_that_left_its_session_and_ignores_sigterm_is_ended(start):
-    out, _ = start(LEAVER).communicate(timeout=60)
+@pytest.mark.parametrize("grace", ["0.3", "0.001"])
+def test_even_a_process_that_left_its_session_and_ignores_sigterm_is_ended(start, grace):
+    """The shorter grace is over before it is looked at, as any is on a busy machine."""
+    out, _ = start(LEAVER, grace).communicate(timeout=60)
     assert out == "1 True 0\n"
 
 

@@ -143,9 +143,11 @@ def stubborn(tmp_path: Path, *words: object, mark: str):
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path):
-    with stubborn(tmp_path, "--stop-grace=3000", mark=f"cc-{os.getpid()}") as poprun:
+    with stubborn(tmp_path, "-v", "--stop-grace=3000", mark=f"cc-{os.getpid()}") as poprun:
         wait_until(lambda: len(list(tmp_path.glob("[01]"))) == 2)
         poprun.send_signal(signal.SIGINT)
+        # Two that come at once would be one signal.
+        assert any("SIGINT came" in line for line in poprun.stderr)
         time.sleep(1.0)
         assert poprun.poll() is None
         poprun.send_signal(signal.SIGINT)

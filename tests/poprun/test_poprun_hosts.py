@@ -198,7 +198,7 @@ def at_work(hosts: Hosts, tmp_path: Path, *words: object) -> Iterator[subprocess
     script.write_text(REDUCE)
     places.mkdir()
     process = subprocess.Popen(
-        hosts.poprun("--host-timeout=6", *words, sys.executable, script, places),
+        hosts.poprun("--host-timeout=10", *words, sys.executable, script, places),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(POPRUN_TEST_MARK=str(tmp_path)),
     )  # fmt: skip

@@ -133,6 +133,7 @@ def test_a_training_with_one_of_four_instances_killed_ends_within_half_a_minute(
     with running(*words, mark=mark) as process:
         wait_until(lambda: process.poll() is not None or len(list(places.glob("*"))) == 4, 200)
         assert process.poll() is None, process.communicate()
+        wait_until(lambda: all(path.read_text() for path in places.glob("*")))
         assert held() == 8
         pid = int((places / "3").read_text())
         begin = time.monotonic()

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 Reduction = Literal["sum", "min", "max", "product"]
 _SLICE = timedelta(seconds=1)
-#: How long instance 0 stays at the end for those that still ask it what happened.
+#: How long instance 0 stays at the end at most, until the others have seen that it goes.
 _LINGER_SECONDS = 8.0
-_PEACE_SECONDS = 3.0
 #: Large tensors are reduced in pieces: while one waits for the network, another is added up.
 _PIECE_ELEMENTS = 1_000_000
 #: Types that gloo can compute with; it would find out about others when all wait for each other.
@@ -60,8 +59,13 @@ class Group:
         store = rendezvous.open_store(instance)
         self._store = store
         self._pulse = Pulse(store.clone(), self.index, self.count)
-        self._gloo = rendezvous.connect(store, instance, self._timeout)
         self._gpus: gpus.GpuLinks | None = None
+        try:
+            self._gloo = rendezvous.connect(store, instance, self._timeout)
+        except BaseException:
+            self._pulse.leave("could not connect to the others")
+            self._pulse.stop()
+            raise
 
     # --- collectives on tensors -----------------------------------------------------------------
 
@@ -258,8 +262,7 @@ class Group:
         if self._gpus is not None:
             self._gpus.abort()
         for thing in (work, self._gloo):
-            # Its destructor would wait for a peer that may never answer, so it must never run.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+            _keep(thing)  # its destructor would wait for a peer that may never answer
         if self._failure is None:
             self._failed(InstanceLost(f"Instance {self.index} broke off {name}."))
             self._pulse.leave(f"broke off {name}")
@@ -280,7 +283,12 @@ class Group:
 
     def close(self) -> None:
         """Ends this instance's part, in bounded time whatever the others do."""
-        if self._closed or self._pid != os.getpid():
+        if self._pid != os.getpid():
+            # A child made by fork has none of the threads that the destructors wait for.
+            for thing in (self._gloo, self._store):
+                _keep(thing)
+            return
+        if self._closed:
             return
         self._closed = True
         if self._failure is None:
@@ -293,14 +301,18 @@ class Group:
                 self._gpus.close()
 
     def _linger(self) -> None:
-        """Instance 0 may hold the store, in which the others look for what happened; in peace
-        they only have to notice that it goes."""
+        """Instance 0 may hold the store, in which the others look for what happened; it goes
+        once they have noticed, which takes long where the machine is busy."""
         if self.index != 0 or self.instance.launcher_listens:
             return
-        patience = _PEACE_SECONDS if self._failure is None else _LINGER_SECONDS
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + _LINGER_SECONDS
         while time.monotonic() < deadline and not self._pulse.everyone_left():
             time.sleep(0.05)
+
+
+def _keep(thing: Any) -> None:
+    """Its destructor never runs."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @contextmanager

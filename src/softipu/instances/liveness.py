@@ -10,12 +10,15 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 BEAT_SECONDS = 0.5
 #: A counter that did not move for so many beats belongs to a process that died a moment ago.
 _MISSED_BEATS = 6
+#: How long the end waits for a thread that is in the store: one that hears nothing takes longer.
+_LEAVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,13 @@ class Pulse:
     def __init__(self, store: Any, index: int, count: int) -> None:
         # A client of its own: one that waits for a key would hold up the thread.
         self._store = store
+        self._over = False
         self._index = index
         self._peers = [peer for peer in range(count) if peer != index]
         self._lock = threading.Lock()
         self._seen: dict[int, tuple[int, float]] = {}
         self._stopping = threading.Event()
         self._beats = 0
-        #: Whether instance 0 has ended in peace: its store may be gone, and nobody asks it again.
         #: What is known for good, once instance 0 has left and its store is no longer asked.
         self._last_word: Departure | None = None
         self._beat()
@@ -57,34 +60,48 @@ class Pulse:
                 # Whoever holds the store is gone; the next collective finds that out and says so.
                 return
 
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[Any]:
+        """The store, for one thread at a time; after the end for none."""
+        with self._lock:
+            if self._over:
+                raise RuntimeError("this instance has left")
+            yield self._store
+
     def _beat(self) -> None:
         self._beats += 1
-        with self._lock:
-            self._store.set(f"beat/{self._index}", str(self._beats))
+        with self._asked() as store:
+            store.set(f"beat/{self._index}", str(self._beats))
 
     def _part(self, note: dict[str, Any]) -> None:
         """Instance 0 has left: tell it that it may take the store along."""
         found = self._noted() or Departure(0, str(note["story"]))
-        with self._lock:
-            self._store.set(f"parted/{self._index}", "")
+        with self._asked() as store:
+            store.set(f"parted/{self._index}", "")
             self._last_word = found
 
     def leave(self, story: str, blamed: int | None = None) -> None:
         """A note for the others: this instance takes no further part, and why."""
-        with contextlib.suppress(RuntimeError), self._lock:
+        with contextlib.suppress(RuntimeError), self._asked() as store:
             if self._last_word is None:
                 note = json.dumps({"story": story, "blamed": blamed})
-                self._store.set(f"left/{self._index}", note)
+                store.set(f"left/{self._index}", note)
 
     def stop(self) -> None:
+        """From now on no thread is in the store: one that came back from it while the interpreter
+        ends would be ended by Python in the middle of C++, which aborts the whole process."""
         self._stopping.set()
+        entered = self._lock.acquire(timeout=_LEAVE_SECONDS)
+        self._over = True
+        if entered:
+            self._lock.release()
 
     def everyone_left(self) -> bool:
         """Whether no other instance needs the store; True as well where nobody can tell."""
         try:
-            with self._lock:
+            with self._asked() as store:
                 return all(
-                    self._store.check([f"left/{peer}"]) or self._store.check([f"parted/{peer}"])
+                    store.check([f"left/{peer}"]) or store.check([f"parted/{peer}"])
                     for peer in self._peers
                 )
         except RuntimeError:
@@ -97,6 +114,8 @@ class Pulse:
         try:
             return self._noted() or self._silent(silence)
         except RuntimeError:
+            if self._over:
+                return None
             return Departure(0, "can't be reached (it holds what instances meet at)")
 
     def just_died(self) -> Departure | None:
@@ -121,15 +140,15 @@ class Pulse:
 
     def _note(self, peer: int) -> dict[str, Any] | None:
         key = f"left/{peer}"
-        with self._lock:
-            if not self._store.check([key]):
+        with self._asked() as store:
+            if not store.check([key]):
                 return None
-            note: dict[str, Any] = json.loads(self._store.get(key))
+            note: dict[str, Any] = json.loads(store.get(key))
             return note
 
     def _silent(self, silence: float) -> Departure | None:
-        with self._lock:
-            beats = [int(self._store.get(f"beat/{peer}")) for peer in self._peers]
+        with self._asked() as store:
+            beats = [int(store.get(f"beat/{peer}")) for peer in self._peers]
         now = time.monotonic()
         for peer, beat in zip(self._peers, beats, strict=True):
             known, since = self._seen.get(peer, (-1, now))

@@ -72,9 +72,22 @@ def _unreachable(instance: Instance, listens: bool, error: Exception) -> Rendezv
 
 def _wait_for_all(store: Any, instance: Instance, deadline: float) -> None:
     store.set(f"here/{instance.index}", f"{socket.gethostname()} {os.getpid()}")
-    keys = [f"here/{index}" for index in range(instance.count)]
+    _wait(store, "here", instance, deadline)
+
+
+def _wait(store: Any, what: str, instance: Instance, deadline: float) -> None:
+    """Until all instances have written `what`, or one has given up."""
+    keys = [f"{what}/{index}" for index in range(instance.count)]
     # Asked for again and again: waiting in the store would print a warning at each time-out.
     while missing := _missing(store, keys):
+        staying = _missing(store, [f"left/{index}" for index in missing])
+        for at, index in enumerate(missing):
+            if at not in staying:
+                raise RendezvousFailed(
+                    f"Instance {index} could not connect to the others; instance "
+                    f"{instance.index} waits for it.",
+                    remedy=f"Look at the output of instance {index}.",
+                )
         if time.monotonic() > deadline:
             names = ", ".join(str(index) for index in missing)
             raise RendezvousFailed(
@@ -89,9 +102,13 @@ def _missing(store: Any, keys: list[str]) -> list[int]:
     try:
         return [index for index, key in enumerate(keys) if not store.check([key])]
     except RuntimeError as error:
-        raise RendezvousFailed(
-            f"Instance 0 went away while the instances met: {(str(error).splitlines() or [''])[0]}"
-        ) from error
+        raise _went_away(error) from error
+
+
+def _went_away(error: Exception) -> RendezvousFailed:
+    return RendezvousFailed(
+        f"Instance 0 went away while the instances met: {(str(error).splitlines() or [''])[0]}"
+    )
 
 
 def connect(store: Any, instance: Instance, timeout: float) -> Any:
@@ -119,9 +136,12 @@ def _devices(store: Any, instance: Instance) -> list[Any]:
     gloo = distributed().ProcessGroupGloo
     named = os.environ.get("GLOO_SOCKET_IFNAME", "")
     try:
-        if named:
-            return [gloo.create_device(interface=name) for name in named.split(",") if name]
-        address = _own_address(store, instance)
+        found = [gloo.create_device(interface=name) for name in named.split(",") if name]
+        # Only now: the others wait for this one as long as it may still fail.
+        addresses = _addresses(store, instance)
+        if found:
+            return found
+        address = _own_address(addresses, instance)
         return [gloo.create_device(hostname=address) if address else gloo.create_default_device()]
     except RuntimeError as error:
         raise RendezvousFailed(
@@ -133,22 +153,32 @@ def _devices(store: Any, instance: Instance) -> list[Any]:
         ) from error
 
 
-def _own_address(store: Any, instance: Instance) -> str | None:
+def _addresses(store: Any, instance: Instance) -> list[str]:
+    """The addresses of all instances' hosts on the way to instance 0; empty where no way is known.
+
+    Those that were told their interface say it as well: others may need it.
+    """
+    assert instance.address is not None
+    deadline = time.monotonic() + float(settings.get("SOFTIPU_INSTANCES_START"))
+    try:
+        store.set(f"address/{instance.index}", _towards(instance.address) or "")
+        _wait(store, "address", instance, deadline)
+        return [store.get(f"address/{index}").decode() for index in range(instance.count)]
+    except RuntimeError as error:
+        raise _went_away(error) from error
+
+
+def _own_address(addresses: list[str], instance: Instance) -> str | None:
     """This host's address on the way to instance 0; None where no way is known.
 
     On the host of instance 0 that may be a loopback address, by which other hosts don't reach it:
     then the one on the way to such a host.
     """
-    assert instance.address is not None
-    own = _towards(instance.address)
-    store.set(f"address/{instance.index}", own or "")
-    if own is not None and not _is_loopback(own):
-        return own
-    for index in range(instance.count):
-        other = store.get(f"address/{index}").decode()
-        if other and not _is_loopback(other):
-            return _towards(other)
-    return own
+    own = addresses[instance.index]
+    if not own or not _is_loopback(own):
+        return own or None
+    outer = next((other for other in addresses if other and not _is_loopback(other)), None)
+    return own if outer is None else _towards(outer)
 
 
 def _towards(other: str) -> str | None:

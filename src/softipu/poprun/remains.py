@@ -18,6 +18,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SHARED_MEMORY = Path("/dev/shm")
 #: So often nothing is found before nothing is believed to be there.
 _QUIET_LOOKS = 3
+#: What was killed may take so long, and the grace, to be gone.
+_DYING_SECONDS = 0.5
 #: PyTorch names shared memory by the process that made it.
 _TORCH_FILE = re.compile(r"torch_([0-9]+)_[0-9]+_[0-9]+")
 
@@ -57,22 +59,25 @@ def end_descendants(
     """End what instances left; those that tidy up after them get a moment to do it themselves."""
     root = os.getpid()
     started = time.monotonic()
-    told = False
+    told: float | None = None
+    killed: float | None = None
     quiet = 0
     while True:
         _reap()
         left = descendants(root) - keep
         seen |= left
-        age = time.monotonic() - started
+        now = time.monotonic()
         # Processes whose parents die while we look may not be seen at once.
         quiet = 0 if left else quiet + 1
-        if quiet == _QUIET_LOOKS or age > patience + 2 * grace:
+        if quiet == _QUIET_LOOKS or (killed is not None and now - killed > grace + _DYING_SECONDS):
             return
-        if age > patience + grace:
+        # Step by step, as a busy machine may let us look only once in a while.
+        if told is not None and now - told > grace:
             _signal(left, signal.SIGKILL)
-        elif age > patience and not told:
+            killed = killed or now
+        elif told is None and now - started > patience:
             _signal(left, signal.SIGTERM)
-            told = True
+            told = now
         time.sleep(0.05)
 
 

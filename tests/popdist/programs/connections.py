@@ -13,6 +13,8 @@ def main() -> None:
     master = int(os.environ["MASTER_PORT"])
     if os.environ["RANK"] == "0" and (address := os.environ.get("ADDRESS_FOR_INSTANCE_0")):
         os.environ["MASTER_ADDR"] = address
+    if os.environ["RANK"] == "1" and (name := os.environ.get("INTERFACE_FOR_INSTANCE_1")):
+        os.environ["GLOO_SOCKET_IFNAME"] = name
     together = group.current()
     together.barrier()
     mine = set()
