@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from machine_networks import Net, bert, resnet50
 
-from softipu.graph import Graph, Phase, Role, check
+from softipu.graph import Builder, Graph, Phase, Role, check
 from softipu.machine import Estimate, Settings, estimate
+from softipu.machine.halved import in_half_precision
 from softipu.machine.hints import _smaller
 from softipu.machine.program import places
 from softipu.machine.result import kib
@@ -144,6 +145,45 @@ def test_more_of_what_already_made_it_fit_is_not_proposed(
     _, found = too_large
     fitting = Counter(hint.option for hint in found.hints if ", fits" in hint.text)
     assert all(count == 1 for count in fitting.values())
+
+
+def one_layer(width: int) -> Graph:
+    net = Net("layer", "float32")
+    x = net.input("x", (1, 1, 10_000))
+    return net.finish([net.linear(x, width)])
+
+
+def test_half_precision_is_proposed_where_nothing_else_does() -> None:
+    found = estimate(one_layer(24_000), Settings())
+    assert not found.fits
+    assert found.hints[0].option == "precision"
+    assert ", fits" in found.hints[0].text
+    # A program that has room otherwise keeps its numbers.
+    net = Net("single", "float32")
+    x = net.input("x", (64, 3, 224, 224))
+    for _ in range(4):
+        x = net.activation(net.conv(x, 64, 3))
+    others = estimate(net.finish([x], micro_batch=64), Settings())
+    assert not others.fits
+    assert any(", fits" in hint.text for hint in others.hints)
+    assert all("precision" not in hint.option for hint in others.hints)
+
+
+def test_half_precision_reaches_the_bodies_of_loops_and_leaves_whole_numbers() -> None:
+    body = Builder("body")
+    a = body.tensor("a", (8,), "float32", Role.INPUT)
+    rows = body.tensor("rows", (8,), "int32", Role.INPUT)
+    (b,) = body.op("elementwise", [a], [((8,), "float32")], function="relu")
+    inner = body.finish([b, rows])
+    build = Builder("outer")
+    x = build.tensor("x", (8,), "float32", Role.INPUT)
+    y = build.tensor("y", (8,), "int32", Role.INPUT)
+    made = build.op("loop", [x, y], [((8,), "float32"), ((8,), "int32")], count=3, bodies=(inner,))
+    half = in_half_precision(build.finish(made))
+    assert half is not None
+    kinds = {tensor.dtype for g in (half, half.ops[0].bodies[0]) for tensor in g.tensors.values()}
+    assert kinds == {"float16", "int32"}
+    assert in_half_precision(half) is None
 
 
 def running_statistics(optimiser: str) -> Graph:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,9 @@ def test_the_message_says_where_memory_goes_and_what_to_change() -> None:
     assert len(changes) == len(found.hints[:3]) > 0
     for line, hint in zip(changes, found.hints, strict=False):
         assert line == f"  - Change {hint.option}: {hint.text}."
+    *_, last = out_of_memory(replace(found, hints=(), hints_tried=True)).splitlines()
+    assert "make the largest layers smaller" in last
+    assert "smaller" not in out_of_memory(replace(found, hints=(), hints_tried=False))
 
 
 def files_in(folder: Path) -> set[str]:

@@ -228,4 +228,9 @@ def out_of_memory(found: Estimate) -> str:
         f"tile of IPU {worst.ipu} needs {kib(worst.used)} of {kib(worst.capacity)} KiB ({told})."
     ]
     lines += [f"  - Change {hint.option}: {hint.text}." for hint in found.hints[:_HINTS]]
+    if found.hints_tried and not found.hints:
+        lines.append(
+            "  - No change of batch, memory proportion, recomputation, split or precision saves "
+            "enough on paper: make the largest layers smaller, or divide them over IPUs yourself."
+        )
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """What to change first. Nothing is guessed: each change is tried by another estimate.
 
 For a program that does not fit, changes that save memory, those that make it fit first; where none
-does alone, two and three of them together. For one that fits, changes that make it clearly faster.
+does alone, two and three of them together; where these don't either, half precision, which changes
+the numbers too. For one that fits, changes that make it clearly faster.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import combinations
 from softipu.errors import SoftIPUError
 from softipu.graph import Graph
 
+from .halved import in_half_precision
 from .rescale import with_micro_batch
 from .result import Estimate, Hint, kib
 from .settings import Settings
@@ -65,6 +67,8 @@ def hints(graph: Graph, settings: Settings, found: Estimate) -> tuple[Hint, ...]
     tried = _alone(graph, settings, found)
     if not any(one.result.fits for one in tried):
         tried += _together(tried, graph, settings, found)
+    if not any(one.result.fits for one in tried):
+        tried += _in_half(tried, graph, settings, found)
     tried.sort(key=lambda one: _rank(one, found))
     return tuple(_hint(one, found) for one in _not_outdone(tried)[:_MOST])
 
@@ -141,6 +145,22 @@ def _together(
             if sum(other.result.fits for other in kept) >= _ENOUGH:
                 break
         if any(one.result.fits for one in kept):
+            break
+    return kept
+
+
+def _in_half(
+    others: list[_Tried], graph: Graph, settings: Settings, found: Estimate
+) -> list[_Tried]:
+    """Half precision, alone and beside those that save most."""
+    half = _Change("precision", "half precision throughout", _halved)
+    beside = sorted(others, key=lambda one: one.used)[:_ENOUGH]
+    groups = [(half,), *((half, *one.changes) for one in beside)]
+    kept: list[_Tried] = []
+    for one in _try_each(groups, graph, settings):
+        if one.result.fits or one.used <= (1 - _WORTH_BYTES) * _worst(found):
+            kept.append(one)
+        if one.result.fits:
             break
     return kept
 
@@ -247,6 +267,11 @@ def _split(parts: int) -> Callable[[Graph, Settings], _Given | None]:
         return None if divided is None else (divided, settings)
 
     return apply
+
+
+def _halved(graph: Graph, settings: Settings) -> _Given | None:
+    halves = in_half_precision(graph)
+    return None if halves is None else (halves, settings)
 
 
 def _recomputed(graph: Graph, settings: Settings) -> _Given:
