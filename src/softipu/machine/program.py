@@ -12,7 +12,7 @@ from .chip import Machine
 from .cost import Cost, Terms
 from .ops import TRANSFERS, Pricer
 from .reduced import to_reduce
-from .result import Cycles, Step
+from .result import AT_END, Cycles, Step
 from .settings import Settings
 from .uses import optimiser_states, saved
 from .vector import apply
@@ -267,6 +267,7 @@ def _host(
     first = {name: ipu for op, ipu in reversed(placed) for name in op.inputs}
     home = {name: ipu for op, ipu in placed for name in op.outputs}
     prefetched = settings.prefetch_depth > 0
+    leave = "forward" if settings.outputs_every_micro_batch else AT_END
     for beside in (False, True):
         arriving = [0.0] * schedule.ipus
         leaving = [0.0] * schedule.ipus
@@ -287,7 +288,7 @@ def _host(
             if into.total:
                 transfers.append(_step("inputs", "host_input", ipu, into, "forward"))
             if out.total:
-                transfers.append(_step("outputs", "host_output", ipu, out, "forward"))
+                transfers.append(_step("outputs", "host_output", ipu, out, leave))
 
 
 def _goes_beside(name: str, settings: Settings) -> bool:
