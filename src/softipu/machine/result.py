@@ -168,4 +168,6 @@ class Estimate:
 
         every = (self, *others)
         known = names or [f"{number}: {each.name}" for number, each in enumerate(every, 1)]
+        if len(known) != len(every) or len(set(known)) != len(every):
+            raise ValueError(f"{len(every)} estimates need as many different names, not {names!r}")
         return compared(dict(zip(known, every, strict=True)))
