@@ -209,7 +209,9 @@ def empty(t: Translation, node: Node) -> Sequence[str | None]:
 
 def random(function: str) -> Handler:
     def handler(t: Translation, node: Node) -> Sequence[str]:
-        made = t.emit(node, "random", [], [t.spec(node)], function=function)
+        # Those whose numbers have their own mean, or chance, read it.
+        read = t.inputs(node) if operator_name(node) in ("bernoulli", "normal") else []
+        made = t.emit(node, "random", read, [t.spec(node)], function=function)
         if function == "bernoulli":
             t.drawn(made[0], function)
         return made

@@ -6,7 +6,7 @@ A call may have millions of program runs, so they are made while one looks at th
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import overload
@@ -56,7 +56,7 @@ class Steps(Sequence[ExecutionStep]):
         self._timeline = timeline
         self._groups = [
             [program for number in group.steps for program in programs[number]]
-            for group in (*timeline.groups, *timeline.updates)
+            for group in timeline.every
         ]
         self._ipus = ipus
         self._places = places
@@ -68,11 +68,17 @@ class Steps(Sequence[ExecutionStep]):
             sum(len(self._groups[number]) for number, _ in self._timeline.in_turn(turn))
             for turn in range(self._timeline.turns)
         ]
-        counts.append(sum(map(len, self._groups[len(self._timeline.groups) :])))
+        counts.append(sum(map(len, self._groups[len(self._timeline.groups) : self._first_end])))
         return list(accumulate(counts))
 
+    @property
+    def _first_end(self) -> int:
+        """The number of the first group that runs once a call."""
+        return len(self._timeline.groups) + len(self._timeline.updates)
+
     def __len__(self) -> int:
-        return self._ends[-1] * self._timeline.iterations
+        last = sum(map(len, self._groups[self._first_end :]))
+        return self._ends[-1] * self._timeline.iterations + last
 
     def __iter__(self) -> Iterator[ExecutionStep]:
         for block in self._timeline.blocks():
@@ -97,10 +103,16 @@ class Steps(Sequence[ExecutionStep]):
         return self._at(number)
 
     def _at(self, number: int) -> ExecutionStep:
+        left = number - self._ends[-1] * self._timeline.iterations
+        if left >= 0:
+            return self._among(self._timeline.end_blocks(), left)
         iteration, inside = divmod(number, self._ends[-1])
         turn = bisect_right(self._ends, inside)
         left = inside - (self._ends[turn - 1] if turn else 0)
-        for block in self._timeline.turn_blocks(iteration, turn):
+        return self._among(self._timeline.turn_blocks(iteration, turn), left)
+
+    def _among(self, blocks: Iterable[Block], left: int) -> ExecutionStep:
+        for block in blocks:
             if left < len(self._groups[block.group]):
                 return list(self._block(block))[left]
             left -= len(self._groups[block.group])
@@ -152,7 +164,7 @@ class Execution(Record):
         self.totalCycles = TotalCycles(round(estimate.cycles.total))
 
     def blocks(self, tile: int) -> list[BlockRecord]:
-        groups = (*self._timeline.groups, *self._timeline.updates)
+        groups = self._timeline.every
         ipu = tile // self._tiles % self._ipus
         return [
             BlockRecord(block, groups[block.group], tile)

@@ -87,14 +87,13 @@ def openReport(
 def _programs(estimate: Estimate, timeline: Timeline) -> list[list[Program]]:
     """The programs of each step, placed where its first run is."""
     starts: dict[int, float] = {}
-    groups = (*timeline.groups, *timeline.updates)
-    first: dict[int, float] = {}
+    first = {block.group: block.start for block in timeline.end_blocks()}
     for turn in range(timeline.turns + 1):
         for block in timeline.turn_blocks(0, turn):
             first.setdefault(block.group, block.start)
-        if len(first) == len(groups):
+        if len(first) == len(timeline.every):
             break
-    for number, group in enumerate(groups):
+    for number, group in enumerate(timeline.every):
         start = first.get(number, timeline.turns * timeline.turn_cycles + group.offset)
         for step in group.steps:
             starts[step] = start

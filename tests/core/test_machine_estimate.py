@@ -184,3 +184,11 @@ def test_an_op_without_a_cost_is_listed_counted_and_bounded() -> None:
     first, second, _, known = found.steps[:4]
     assert first.cycles.total > second.cycles.total > known.cycles.total > 0
     assert "bounded" in first.plan
+
+
+@pytest.mark.parametrize("names", [("one",), ("same", "same"), ("a", "b", "c")])
+def test_a_comparison_loses_no_estimate_for_its_name(
+    trained: Estimate, names: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValueError, match="2 estimates need as many different names"):
+        trained.compare(trained, names=names)

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softipu.graph import KINDS, Builder, Graph, Role
+from softipu.graph import KINDS, Builder, Graph, Role, Schedule
 from softipu.machine import Estimate, Settings, Step, estimate
 from softipu.machine.chip import machine
 from softipu.machine.cost import FREE, Cost, exchange, messages, spread
 from softipu.machine.ops import _PLANNED, _SIMPLE, TRANSFERS
+from softipu.machine.result import Cycles
 from softipu.machine.vector import (
     CHANNELS,
     ROWS,
@@ -366,6 +367,50 @@ def test_a_condition_costs_its_dearest_branch() -> None:
     (y,) = build.op("branch", [x], [HALF], bodies=(body("relu"), body("erf")))
     found = estimate(build.finish([y]), QUIET)
     assert found.cycles.compute == only(body("erf")).cycles.compute
+
+
+def test_the_dearest_branch_is_the_one_that_takes_longest_with_its_syncs() -> None:
+    def sorted_rows(size: int) -> Graph:  # next to nothing to do, in many steps
+        build = Builder("sorted")
+        x = build.tensor("x", (size,), role=Role.INPUT)
+        build.op("sort", [x], [((size,), "float16")], axis=0)
+        (y,) = build.op("fill", [], [HALF])
+        return build.finish([y])
+
+    build = Builder("either")
+    few = build.tensor("few", (64,), role=Role.INPUT)
+    x = build.tensor("x", SHAPE, role=Role.INPUT)
+    bodies = (sorted_rows(64), body("erf"))
+    (y,) = build.op("branch", [few, x], [HALF], bodies=bodies)
+    either = estimate(build.finish([y]), QUIET).cycles
+    each = [estimate(one, QUIET).cycles for one in bodies]
+    assert each[0].total > each[1].total
+    assert each[0].compute + each[0].exchange < each[1].compute + each[1].exchange
+    assert either == each[0]
+
+
+@pytest.mark.parametrize("kind", ["host", "all_reduce", "all_gather", "reduce_scatter"])
+def test_transfers_inside_a_loop_take_as_long_as_outside_each_time(kind: str) -> None:
+    def moving(build: Builder, x: str) -> str:
+        return build.op(kind, [x], [HALF])[0]
+
+    def taken(count: int | None) -> Cycles:
+        build, inner = Builder("moving"), Builder("body")
+        x = build.tensor("x", SHAPE, role=Role.INPUT)
+        (y,) = build.op("elementwise", [x], [HALF], function="relu")
+        inner_x = inner.tensor("x", SHAPE, role=Role.INPUT)
+        body = inner.finish([moving(inner, inner_x)])
+        if count is None:
+            y = moving(build, y)
+        else:
+            (y,) = build.op("loop", [y], [HALF], count=count, bodies=(body,))
+        return estimate(build.finish([y], Schedule(replicas=2)), QUIET).cycles
+
+    once = taken(None)
+    assert once.host + once.links > 0
+    assert taken(1) == once
+    more = taken(5)
+    assert more.host + more.links == pytest.approx(5 * (once.host + once.links))
 
 
 def test_unknown_functions_inside_a_loop_are_counted_too() -> None:

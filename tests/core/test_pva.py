@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine_networks import Net
 from report_samples import TILES, bert, network, resnet, small
 
 import pva
 from pva._records import Computed, divided
 from softipu import SDK_VERSION, report
 from softipu.errors import ProfileForeign, ProfileLacks, ProfileMissing, ProfileUnreadable
+from softipu.machine import Settings, estimate
 from softipu.machine.result import Estimate
+from softipu.machine.text import grouped
 from softipu.report.timeline import lay_out
 
 
@@ -85,6 +88,36 @@ def test_cycles_of_one_ipu_are_those_of_the_call(tmp_path: Path) -> None:
     total = sum(step.ipus[0].cycles for step in profile.execution.steps)
     assert total == pytest.approx(estimate.cycles.total, abs=2)
     assert profile.execution.totalCycles.total == round(estimate.cycles.total)
+
+
+def last_outputs_only(training: bool, **schedule: int) -> Estimate:
+    net = Net("last")
+    x = net.input("x", (1, 512, 256))
+    y = net.linear(x, 256)
+    if training:
+        net.train(net.loss(y))
+    graph = net.finish([y], **schedule)
+    # The host needs next to no time for its part, so nobody waits for it.
+    return estimate(graph, Settings(outputs_every_micro_batch=False, clock_hz=1e6))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_outputs_that_travel_once_a_call_are_in_it_once(tmp_path: Path, training: bool) -> None:
+    loops = {"device_iterations": 3} | ({"accumulation": 4} if training else {})
+    found = last_outputs_only(training, **loops)
+    assert found.training is training
+    steps = opened(found, tmp_path).execution.steps
+    every = list(steps)
+    assert sum(step.ipus[0].cycles for step in every) == pytest.approx(found.cycles.total, abs=2)
+    leaving = [step for step in every if step.program.step.kind == "host_output"]
+    assert len(leaving) == 2  # a sync, and the copy to the host
+    assert len(steps) == len(every)
+    for number in (0, -3, -2, -1):
+        assert steps[number].program is every[number].program
+    assert every[-1].program.step.op == "outputs"
+    assert every[-1].program.cyclesTo.max == pytest.approx(found.cycles.total, abs=2)
+    spent = sum(cycles.total for _, cycles, _ in grouped(found, "kind"))
+    assert spent == pytest.approx(found.cycles.total)
 
 
 def test_memory_by_tile_has_the_fullest_tile_where_the_model_has_it(two_ipus: pva.Report) -> None:

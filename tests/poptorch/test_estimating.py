@@ -72,7 +72,8 @@ def test_training_takes_longer_than_inference() -> None:
     infers = softipu.estimate(Trained(), (torch.randn(16, 64), y))
     trains = softipu.estimate(Trained(), (torch.randn(16, 64), y), training=True)
     assert trains.seconds > infers.seconds
-    assert {step.phase for step in trains.steps} == {"forward", "backward", "update"}
+    # Only the last outputs travel, once.
+    assert {step.phase for step in trains.steps} == {"forward", "backward", "update", "end"}
 
 
 def test_a_system_stands_for_its_chip() -> None:
@@ -234,12 +235,14 @@ def test_an_update_weighs_once_for_all_its_micro_batches() -> None:
         found = softipu.estimate(Trained(), inputs, options=options, training=True)
         rows = {name: spent.total for name, spent, _ in grouped(found, "phase")}
         page = of_estimate(found)
-        assert page["runs"] == {"forward": accumulation, "backward": accumulation, "update": 1}
+        each = {"forward": accumulation, "backward": accumulation}
+        assert page["runs"] == {**each, "update": 1, "end": 1}
         on_page: dict[str, float] = dict.fromkeys(rows, 0.0)
         for step in found.steps:
             on_page[step.phase] += step.cycles.total * page["runs"][step.phase]
         assert rows == pytest.approx(on_page)
-        assert f"{accumulation} × micro-batch, 1 × update" in summary(found, by="phase")
+        told = f"{accumulation} × micro-batch, 1 × update, outputs once"
+        assert told in summary(found, by="phase")
         return {name: size / sum(rows.values()) for name, size in rows.items()}
 
     few, many = shares_of_phases(4), shares_of_phases(64)

@@ -80,6 +80,9 @@ PROGRAMS: dict[str, Forward] = {
     "rows of samples": lambda x: x.flatten(0, 1)[:, :4].reshape(x.shape[0], -1),
     "normalised groups": lambda x: nn.functional.group_norm(x.transpose(1, 2), 4).flatten(0, 1),
     "positions": lambda x: x[torch.arange(x.shape[0]), x[:, :, 0].argmax(1)],
+    "instances": lambda x: nn.functional.instance_norm(x).flatten(0, 1),
+    "scaled instances": lambda x: nn.functional.instance_norm(
+        x, weight=torch.ones(8), bias=torch.zeros(8)),
 }  # fmt: skip
 
 
@@ -110,6 +113,26 @@ def test_some_of_the_samples_can_not_be_followed() -> None:
     """Half of them, or two of them: the graph does not tell which the program means."""
     halves = graph_of(Model(lambda x: x[:2] * x[2:]), torch.randn(4, 8, 16))
     assert with_micro_batch(halves, 8) is None
+
+
+def test_numbers_that_are_drawn_from_samples_are_followed() -> None:
+    for draw in (torch.bernoulli, lambda x: torch.normal(x, 1.0)):
+
+        def of(count: int, draw: Forward = draw) -> Graph:
+            return graph_of(Model(lambda x: draw(torch.sigmoid(x))), torch.randn(count, 8, 16))
+
+        other = with_micro_batch(of(4), 7)
+        assert other is not None
+        same(other, of(7))
+
+
+def test_steps_that_are_the_first_dimension_of_an_input_are_no_samples() -> None:
+    def losses(x: torch.Tensor) -> torch.Tensor:
+        lengths = torch.full((8,), 4), torch.full((8,), 2)
+        targets = torch.ones(8, 2, dtype=torch.int64)
+        return nn.functional.ctc_loss(x.log_softmax(-1), targets, *lengths, reduction="none")
+
+    assert with_micro_batch(graph_of(Model(losses), torch.randn(4, 8, 16)), 8) is None
 
 
 class Steps(nn.Module):

@@ -97,10 +97,12 @@ class Followed:
             return self._copied(op, inputs, known, out)
         if op.kind == "ctc_loss":
             steps_first = len(new) == len(old)
+            if not steps_first and any(place.axis == 0 for place in first):
+                raise Lost  # steps of one sequence
             return frozenset(p if steps_first else Place(p.axis - 1, p.stride) for p in first)
         if op.kind.startswith("normalise") and new != old:
             return self._statistics(op, inputs[0], first, out)
-        if op.kind == "normalise_gradient":  # statistics say nothing that these don't
+        if op.kind.startswith("normalise"):  # scale and statistics say nothing that these don't
             full = [index for index, tensor in enumerate(inputs) if tensor.shape == new]
             return frozenset().union(*(known[index] for index in full))
         if op.kind in SAME:
@@ -108,9 +110,13 @@ class Followed:
         raise Lost
 
     def _statistics(self, op: Op, x: Tensor, places: Places, out: Tensor) -> Places:
-        """Those of single samples have an entry for each group of each; scale and shift none."""
+        """Those of single samples have an entry for each group of each; scale and shift none, but
+        where samples lie side by side as channels."""
         groups = int(op.attributes["groups"])
-        own = op.kind == "normalise" and op.attributes["function"] != "batch"
+        if op.attributes["function"] == "batch":
+            channels = out.shape == x.shape[1:2]
+            return frozenset(Place(0, p.stride) for p in places if channels and p.axis == 1)
+        own = op.kind == "normalise"
         if not own or out.elements != groups:
             return NOWHERE
         return through(lambda p: self.batch.grouped(p, groups, x.shape, out.shape), places)

@@ -70,6 +70,11 @@ def _peer(
             axis = int(op.attributes["axis"]) + place.axis  # what each index puts there
             if len(other.shape) > axis and other.shape[axis] == size:
                 yield other.name, Place(axis, place.stride)
+    elif (
+        op.kind.startswith("normalise") and op.attributes["function"] == "batch"
+        and place.axis == 1 and other.shape == tensor.shape[1:2]
+    ):  # fmt: skip
+        yield other.name, Place(0, place.stride)  # of each sample, side by side as channels
     elif op.kind in SAME and other.shape == tensor.shape == inputs[0].shape:
         yield other.name, place
 

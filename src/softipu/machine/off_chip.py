@@ -100,7 +100,7 @@ def _trip(
     ipu: int, what: str, phase: Phase, sizes: list[float], machine: Machine
 ) -> Iterator[tuple[int, Trip]]:
     cycles = Cycles()
-    for size in sizes:
+    for size in sorted(sizes):  # sets have no order, and sums of fractions depend on it
         cycles += links.streaming(size, machine)
     if cycles.total:
         yield ipu, Trip(f"{what} and streaming memory", phase, cycles)

@@ -172,7 +172,8 @@ class Pricer:
         if op.kind == "loop":
             return self._body(op.bodies[0], ipu).times(int(op.attributes["count"]))
         if op.kind == "branch":
-            return max((self._body(body, ipu) for body in op.bodies), key=_total)
+            bodies = (self._body(body, ipu) for body in op.bodies)
+            return max(bodies, key=lambda cost: cost.taken(self.machine))
         planned = _PLANNED.get(op.kind)
         if planned is not None:
             return planned(op, inputs, outputs, self.machine, self.settings, ipu)
@@ -246,10 +247,6 @@ def _in_single(tensors: list[Tensor]) -> list[Tensor]:
         replace(tensor, dtype="float32") if tensor.dtype == "float16" else tensor
         for tensor in tensors
     ]
-
-
-def _total(cost: Cost) -> float:
-    return cost.compute + cost.exchange
 
 
 def _shared(cost: Cost, share: int) -> Cost:

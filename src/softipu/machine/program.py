@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from softipu.graph import KINDS, Graph, Op, Phase
+from softipu.graph import KINDS, Graph, Op, Phase, Schedule
 
 from . import links, off_chip
 from .chip import Machine
 from .cost import Cost, Terms
 from .ops import TRANSFERS, Pricer
 from .reduced import to_reduce
-from .result import Cycles, Step
+from .result import AT_END, Cycles, Step
 from .settings import Settings
 from .uses import optimiser_states, saved
 from .vector import apply
@@ -121,8 +121,7 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
         ipu = where[index]
         update = op.phase is Phase.UPDATE
         cost, key = pricer.price(graph, op, ipu=ipu, share=share if update else 1)
-        moved = op.kind in TRANSFERS
-        terms = Terms(_transfer(graph, op, machine)) if moved else cost.terms
+        terms = cost.terms + Terms(_moved(graph, op, machine, schedule))
         ops.append(Priced(index, op, ipu, cost, key, terms, terms.cycles(machine)))
         here = work[ipu]
         if update:
@@ -151,9 +150,21 @@ def build(graph: Graph, machine: Machine, settings: Settings) -> Program:
     )  # fmt: skip
 
 
-def _transfer(graph: Graph, op: Op, machine: Machine) -> Cycles:
-    """A collective or a trip to the host that the program itself asks for."""
-    schedule = graph.schedule
+def _moved(graph: Graph, op: Op, machine: Machine, schedule: Schedule) -> Cycles:
+    """Transfers that the program itself asks for, in bodies too, whose ops the pricer adds up."""
+    if op.kind in TRANSFERS:
+        return _transfer(graph, op, machine, schedule)
+    every = []
+    for body in op.bodies:
+        total = Cycles()
+        for inner in body.ops:
+            total += _moved(body, inner, machine, schedule)
+        every.append(total.times(int(op.attributes.get("count", 1))))
+    return max(every, key=lambda cycles: cycles.total, default=Cycles())
+
+
+def _transfer(graph: Graph, op: Op, machine: Machine, schedule: Schedule) -> Cycles:
+    """A collective or a trip to the host."""
     data = float(sum(graph.tensors[name].bytes for name in op.inputs))
     if op.kind == "host":
         data += sum(graph.tensors[name].bytes for name in op.outputs)
@@ -256,6 +267,7 @@ def _host(
     first = {name: ipu for op, ipu in reversed(placed) for name in op.inputs}
     home = {name: ipu for op, ipu in placed for name in op.outputs}
     prefetched = settings.prefetch_depth > 0
+    leave = "forward" if settings.outputs_every_micro_batch else AT_END
     for beside in (False, True):
         arriving = [0.0] * schedule.ipus
         leaving = [0.0] * schedule.ipus
@@ -276,7 +288,7 @@ def _host(
             if into.total:
                 transfers.append(_step("inputs", "host_input", ipu, into, "forward"))
             if out.total:
-                transfers.append(_step("outputs", "host_output", ipu, out, "forward"))
+                transfers.append(_step("outputs", "host_output", ipu, out, leave))
 
 
 def _goes_beside(name: str, settings: Settings) -> bool:

@@ -65,8 +65,9 @@ def _with_groups(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> Op:
     """Normalisation counts its groups; those of single samples become fewer too."""
     if "groups" not in op.attributes or not op.kind.startswith("normalise"):
         return op
-    if op.attributes["function"] == "batch":
-        return op
-    before, after = graph.tensors[op.inputs[0]].elements, tensors[op.inputs[0]].elements
+    old, new = graph.tensors[op.inputs[0]], tensors[op.inputs[0]]
+    before, after = old.elements, new.elements
+    if op.attributes["function"] == "batch":  # a group for each channel
+        before, after = old.shape[1], new.shape[1]
     groups = max(1, op.attributes["groups"] * after // max(1, before))
     return replace(op, attributes={**op.attributes, "groups": groups})

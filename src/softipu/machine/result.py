@@ -12,6 +12,9 @@ from .settings import Settings
 #: Of the JSON form. A reader refuses a higher number.
 FORMAT = 1
 
+#: The phase of what a call does once, at its end: outputs that wait for it.
+AT_END = "end"
+
 
 def kib(size: float) -> int:
     """Bytes as whole KiB that hold them, so that what does not fit never looks as if it did."""
@@ -132,7 +135,7 @@ class Estimate:
 
     @property
     def training(self) -> bool:
-        return any(step.phase != "forward" for step in self.steps)
+        return any(step.phase not in ("forward", AT_END) for step in self.steps)
 
     def loops(self) -> tuple[int, int]:
         """Micro-batches between updates, and updates in a call. Without updates nothing separates
@@ -144,8 +147,9 @@ class Estimate:
     def runs(self) -> dict[str, int]:
         """How often a step of each phase runs in one call."""
         micro_batches, updates = self.loops()
+        known = {"update": updates, AT_END: 1}
         return {
-            phase: updates if phase == "update" else micro_batches * updates
+            phase: known.get(phase, micro_batches * updates)
             for phase in dict.fromkeys(step.phase for step in self.steps)
         }
 
@@ -164,4 +168,6 @@ class Estimate:
 
         every = (self, *others)
         known = names or [f"{number}: {each.name}" for number, each in enumerate(every, 1)]
+        if len(known) != len(every) or len(set(known)) != len(every):
+            raise ValueError(f"{len(every)} estimates need as many different names, not {names!r}")
         return compared(dict(zip(known, every, strict=True)))

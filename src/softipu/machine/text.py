@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import floor, log10
 from typing import Any
 
-from .result import Cycles, Estimate, Step, kib
+from .result import AT_END, Cycles, Estimate, Step, kib
 
 CAUSES = ("compute", "exchange", "sync", "host", "links")
 #: How steps are put together, by the name that people choose.
@@ -88,6 +88,8 @@ def _breakdown(found: Estimate, by: str, top: int) -> list[str]:
     counted = f"{micro_batches * updates} × micro-batch"
     if found.training:
         counted += f", {updates} × update"
+    if AT_END in found.runs():
+        counted += ", outputs once"
     lines = [f"  by {by} (cycles of one call on all IPUs of a replica: {counted}):"]
     for name, spent, _ in rows[:top]:
         causes = ", ".join(f"{cause} {share:.0%}" for cause, share in shares(spent))

@@ -123,7 +123,7 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
         "depth": timeline.depth,
         "total": timeline.total,
         "complete": len(blocks) <= MOST_BLOCKS,
-        "groups": [_group(group) for group in (*timeline.groups, *timeline.updates)],
+        "groups": [_group(group) for group in timeline.every],
         "blocks": {
             "group": [block.group for block in shown],
             "micro_batch": [-1 if b.micro_batch is None else b.micro_batch for b in shown],

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..machine.result import Cycles, Estimate, Step
+from ..machine.result import AT_END, Cycles, Estimate, Step
 
 UPDATE = "update"
 FORWARD = "forward"
@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Block:
-    """One run of a group. `micro_batch` is None for what runs once per weight update."""
+    """One run of a group. `micro_batch` is None for what runs once per weight update, or call."""
 
     group: int
     iteration: int
@@ -45,13 +45,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`groups` run for each micro-batch, `updates` after the last one of each iteration."""
+    """`groups` run for each micro-batch, `updates` after the last one of each iteration, `ends`
+    once all is done."""
 
     groups: tuple[Group, ...]
     updates: tuple[Group, ...]
     pipelined: bool
     micro_batches: int
     iterations: int
+    ends: tuple[Group, ...] = ()
+
+    @property
+    def every(self) -> tuple[Group, ...]:
+        """All groups, by the numbers that blocks have."""
+        return (*self.groups, *self.updates, *self.ends)
 
     @property
     def depth(self) -> int:
@@ -80,7 +87,7 @@ class Timeline:
 
     @property
     def update_cycles(self) -> float:
-        return max((group.offset + group.cycles.total for group in self.updates), default=0.0)
+        return _length(self.updates)
 
     @property
     def iteration_cycles(self) -> float:
@@ -88,7 +95,7 @@ class Timeline:
 
     @property
     def total(self) -> float:
-        return self.iteration_cycles * self.iterations
+        return self.iteration_cycles * self.iterations + _length(self.ends)
 
     def turn_blocks(self, iteration: int, turn: int) -> Iterator[Block]:
         """What runs in a turn; the turn after the last one is the weight update."""
@@ -111,6 +118,18 @@ class Timeline:
         for iteration in range(self.iterations):
             for turn in range(self.turns + 1):
                 yield from self.turn_blocks(iteration, turn)
+        yield from self.end_blocks()
+
+    def end_blocks(self) -> Iterator[Block]:
+        """What runs once, after the last iteration."""
+        base = self.iteration_cycles * self.iterations
+        for number, group in enumerate(self.ends, len(self.groups) + len(self.updates)):
+            start = base + group.offset
+            yield Block(number, self.iterations - 1, None, start, group.cycles.total)
+
+
+def _length(groups: Sequence[Group]) -> float:
+    return max((group.offset + group.cycles.total for group in groups), default=0.0)
 
 
 def lay_out(estimate: Estimate) -> Timeline:
@@ -118,17 +137,18 @@ def lay_out(estimate: Estimate) -> Timeline:
     schedule = estimate.schedule
     micro_batches, iterations = estimate.loops()
     found = _grouped(estimate.steps, schedule.get("stage_ipus"))
-    each = _in_order([key for key in found if key[1] != UPDATE])
+    each = _in_order([key for key in found if key[1] not in (UPDATE, AT_END)])
     ipus = {ipu for ipu, _, _ in each}
     settings = estimate.settings
     in_turns = settings.execution == "pipelined" and settings.pipeline_schedule != "sequential"
     pipelined = in_turns and len(ipus) > 1
     return Timeline(
         groups=_placed(estimate.steps, found, each, pipelined),
-        updates=_side_by_side(estimate.steps, found),
+        updates=_side_by_side(estimate.steps, found, UPDATE),
         pipelined=pipelined,
         micro_batches=micro_batches,
         iterations=iterations,
+        ends=_side_by_side(estimate.steps, found, AT_END),
     )
 
 
@@ -196,11 +216,13 @@ def _placed(
     return tuple(result)
 
 
-def _side_by_side(steps: Sequence[Step], found: dict[_Key, list[int]]) -> tuple[Group, ...]:
-    """Updates of different IPUs don't depend on each other."""
+def _side_by_side(
+    steps: Sequence[Step], found: dict[_Key, list[int]], wanted: str
+) -> tuple[Group, ...]:
+    """Updates of different IPUs don't depend on each other, nor do outputs."""
     result, lanes = [], dict[int, float]()
     for (ipu, phase, stage), numbers in found.items():
-        if phase == UPDATE:
+        if phase == wanted:
             cycles = _sum(steps, numbers)
             start = lanes.get(ipu, 0.0)
             result.append(Group(ipu, stage, phase, tuple(numbers), cycles, 0, start))

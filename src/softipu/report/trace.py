@@ -53,7 +53,7 @@ def _meta(event: str, ipu: int, **arguments: Any) -> dict[str, Any]:
 
 
 def _events(estimate: Estimate, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    groups = (*timeline.groups, *timeline.updates)
+    groups = timeline.every
     scale = 1e6 / estimate.clock_hz
     detailed = 0
     for block in islice(timeline.blocks(), MOST_BLOCKS):

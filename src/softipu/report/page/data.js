@@ -7,6 +7,8 @@ const KNOWN_CATEGORIES = ["weights", "state", "stash", "activations", "temporary
 const CATEGORY_NAMES = { state: "optimiser state", stash: "stashed activations", code: "vertex code", host_buffers: "host buffers" };
 const categoryName = (name) => CATEGORY_NAMES[name] ?? words(name);
 const categoryColour = (name) => (KNOWN_CATEGORIES.includes(name) ? `--c-${name}` : "--c-other");
+// Phases that no micro-batch has: once per update, once at the end of a call.
+const ONCE = ["update", "end"];
 const phaseColour = (phase) => (["forward", "backward", "update"].includes(phase) ? `--${phase}` : "--other");
 
 async function unpackData() {

@@ -2,7 +2,7 @@
 
 function stageRows(report, clock) {
   const stages = new Map();
-  for (const group of report.timeline.groups.filter((one) => one.phase !== "update")) {
+  for (const group of report.timeline.groups.filter((one) => !ONCE.includes(one.phase))) {
     const key = group.ipu;
     const stage = stages.get(key) ?? { ipu: group.ipu, parts: [], total: 0 };
     const cycles = group.cycles.reduce((a, b) => a + b, 0);
@@ -31,7 +31,7 @@ function shownTurns(timeline) {
 
 function turnsPicture(timeline) {
   const ipus = [...new Set(timeline.groups.map((group) => group.ipu))].sort((a, b) => a - b);
-  const groups = timeline.groups.filter((group) => group.phase !== "update");
+  const groups = timeline.groups.filter((group) => !ONCE.includes(group.phase));
   const turns = shownTurns(timeline);
   const cell = { width: 46, height: 19 };
   const perIpu = new Map(ipus.map((ipu) => [ipu, groups.filter((group) => group.ipu === ipu)]));
