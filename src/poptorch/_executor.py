@@ -66,6 +66,11 @@ class PoplarExecutor(ExecutableFiles):
         self._executable: Executable | None = None
         self._turn = threading.RLock()
         self._tensors: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] = {}, {}
+        if isinstance(model, type) and issubclass(model, torch.nn.Module):
+            raise TypeError(
+                f"{'trainingModel' if training else 'inferenceModel'} needs a model, and was given "
+                f"the class {model.__qualname__}. Make a model of it first: {model.__name__}(…)"
+            )
         if training and not isinstance(model, torch.nn.Module):
             raise TypeError(
                 f"trainingModel needs a torch.nn.Module, which has weights to train (got {model!r})"

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softipu.errors import CaptureUnsupported
+
 from . import _context
-from ._errors import createPoptorchError
+from ._errors import createPoptorchError, failure
 from ._ops_record import Recording, recording, unshared
 from ._ops_repeat import repeat
 
@@ -54,7 +56,22 @@ def for_loop(count: int, body: Function, inputs: list[Tensor]) -> list[Tensor]:
         return carried
     with recording(carried) as record:
         record.outputs = _loop_outputs(body(*carried), carried)
+    _refuse_transformed("poptorch.for_loop", record.outputs)
     return _remaining_iterations(record, count - 1)
+
+
+def _refuse_transformed(who: str, tensors: Sequence[Tensor]) -> None:
+    """Inside a transform, the code is recorded below it: other tensors, not those it is given."""
+    if all(_context.unwrapped(tensor) is tensor for tensor in tensors):
+        return
+    raise failure(
+        CaptureUnsupported,
+        f"{who} is called inside of torch.vmap, torch.func.grad or another transform, with tensors "
+        "of that transform.",
+        cause=f"{who} becomes a part of the graph, and PyTorch's transforms do not reach into it.",
+        remedy=f"Call the transform in the function that is given to {who}, or write the code "
+        "without it.",
+    )
 
 
 def _check_loop_arguments(count: Any, inputs: Any) -> None:
@@ -152,6 +169,7 @@ def _branch(name: str, body: Function, inputs: list[Tensor], holds: Tensor) -> l
     copies = [tensor.clone() for tensor in inputs]
     with _under_condition(holds), recording(copies) as record:
         outputs = _as_list(body(*copies), f"poptorch.cond: {name}_body")
+    _refuse_transformed("poptorch.cond", outputs)
     record.outputs = outputs
     if record.writes_outside:
         raise createPoptorchError(

@@ -301,6 +301,10 @@ def test_options_and_optimisers_are_checked_before_anything_runs() -> None:
         infer(5)
     with pytest.raises(TypeError, match="needs a torch.nn.Module"):
         poptorch.trainingModel(lambda x: x, quiet())
+    with pytest.raises(TypeError, match=r"inferenceModel needs a model.*the class Net.*Net\(…\)"):
+        infer(Net)
+    with pytest.raises(TypeError, match=r"trainingModel needs a model.*the class Net.*Net\(…\)"):
+        poptorch.trainingModel(Net, quiet())
     trained = poptorch.trainingModel(model, quiet())
     with pytest.raises(poptorch.Error, match="needs an optimizer, not None"):
         trained.setOptimizer(None)

@@ -69,6 +69,7 @@ def compiled_in_place(model: Norm) -> torch.nn.Module:
     return model
 
 
+@pytest.mark.filterwarnings("error:Using .torch.compile")  # of hooks, which are not the user's
 @pytest.mark.parametrize("how", [torch.compile, compiled_in_place, compiled_part], ids=names)
 def test_a_model_for_torch_compile_is_captured_as_it_was_written(how: Any) -> None:
     model = seeded(Norm)
@@ -77,3 +78,13 @@ def test_a_model_for_torch_compile_is_captured_as_it_was_written(how: Any) -> No
     training = poptorch.trainingModel(how(model), quiet(), optimizer)
     same(training(*batch(4))[1], loop.train(*batch(4))[0][0][1])
     same_weights(model, loop.model)
+
+
+@pytest.mark.filterwarnings("error:Using .torch.compile")
+def test_a_part_that_torch_compile_wrapped_is_captured_without_a_warning_of_hooks() -> None:
+    layer, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    kind = torch._dynamo.OptimizedModule
+    before = kind.__call__
+    model = torch.nn.Sequential(torch.compile(layer), torch.nn.ReLU())
+    same(poptorch.inferenceModel(model, quiet())(x), layer(x).relu().detach())
+    assert kind.__call__ is before

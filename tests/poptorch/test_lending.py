@@ -61,6 +61,24 @@ def test_what_forward_registers_is_gone_after_the_capture(training: bool) -> Non
     assert type(model._buffers) is type(model._parameters) is dict
 
 
+class Merges(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self._buffers |= {"last": x * 2}
+        return super().forward(x + self.last + self.offset)
+
+
+def test_tables_of_a_module_take_several_entries_at_once_in_a_capture() -> None:
+    model = Merges()
+    x = torch.ones(1, 2)
+    same(poptorch.inferenceModel(model, quiet())(x)[0], 3 * x + 1)
+    assert list(model._buffers) == ["offset"]
+    assert type(model._buffers) is dict
+
+
 class Stateful(nn.Module):
     def __init__(self) -> None:
         super().__init__()

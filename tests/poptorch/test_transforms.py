@@ -115,3 +115,46 @@ def test_a_view_of_turned_dimensions_is_a_copy_in_vmap_too() -> None:
     x = torch.randn(2, 3, 4)
     found = poptorch.inferenceModel(lambda x: torch.vmap(lambda y: y.t().view(-1))(x), quiet())(x)
     same(found, x.transpose(1, 2).reshape(2, -1))
+
+
+def looped(row: torch.Tensor) -> torch.Tensor:
+    return poptorch.for_loop(3, lambda y: y * 2, [row])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("for_loop", torch.vmap(looped)),
+        ("for_loop", torch.func.grad(lambda x: looped(x).sum())),
+        (
+            "for_loop",
+            torch.vmap(lambda row: poptorch.for_loop(2, lambda y: y + row, [torch.ones(3)])[0]),
+        ),
+        (
+            "cond",
+            torch.vmap(
+                lambda row: poptorch.cond(row.sum() > 0, torch.sin, [row], torch.cos, [row])[0]
+            ),
+        ),
+    ],
+    ids=["vmap", "grad", "used in the body", "cond"],
+)
+def test_control_flow_inside_of_a_transform_is_refused_by_name(name: str, function: Any) -> None:
+    with pytest.raises(
+        poptorch.Error, match=f"poptorch.{name} is called inside of torch.vmap"
+    ) as e:
+        poptorch.inferenceModel(lambda x: function(x), quiet())(torch.ones(2, 3))
+    assert e.value.code == "SIPU-2002"
+    assert "Cannot access storage" not in str(e.value)
+
+
+def test_a_transform_inside_of_control_flow_is_captured() -> None:
+    """What the refusal of the other order says to do."""
+
+    def model(x: torch.Tensor) -> list[torch.Tensor]:
+        mapped = torch.vmap(lambda row: row * row.sum())
+        looped = poptorch.for_loop(3, mapped, [x])
+        return poptorch.cond(x.sum() > 0, mapped, looped, torch.cos, looped)
+
+    x = torch.rand(2, 3)
+    same(poptorch.inferenceModel(model, quiet())(x)[0], model(x)[0])

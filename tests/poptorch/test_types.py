@@ -70,6 +70,33 @@ def test_indices_may_be_int32_as_on_the_ipu(function: Any) -> None:
     same(found, function(x, index).to(found.dtype))
 
 
+@pytest.mark.parametrize("kind", [torch.int16, torch.uint8, FLOAT])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: functional.embedding(i, x),
+        lambda x, i: torch.embedding(x, indices=i),
+        lambda x, i: functional.embedding_bag(i[None], x),
+        lambda x, i: nn.Embedding.from_pretrained(torch.ones(5, 2))(i) + x[:, :2],
+        lambda x, i: x.index_select(0, i),
+        lambda x, i: torch.gather(x, 0, index=i[:, None]),
+        lambda x, i: x.scatter_add(0, i[:, None], x),
+    ],
+)
+def test_lookups_by_indices_of_few_bits_say_what_to_convert(
+    function: Any, kind: torch.dtype
+) -> None:
+    x, index = torch.randn(5, 5), torch.tensor([4, 1, 3, 0, 2])
+    executor = poptorch.inferenceModel(lambda x, i: function(x, i.to(kind)), quiet())
+    with pytest.raises(
+        poptorch.Error, match=rf"indices of type {kind}(.|\n)*to\(torch.int32\)"
+    ) as e:
+        executor.compile(x, index)
+    assert e.value.code == "SIPU-2002"
+    executor = poptorch.inferenceModel(lambda x, i: function(x, i.to(torch.int32)), quiet())
+    same(executor(x, index), function(x, index))
+
+
 class Looks(nn.Module):
     """Looks rows up, in modules that ask for sparse gradients."""
 

@@ -174,6 +174,10 @@ class ForOneThread(dict[str, Any]):
     def _seen(self) -> dict[str, Any]:
         return self._own if threading.get_ident() == self._thread else self._held
 
+    def __ior__(self, other: Any) -> ForOneThread:  # type: ignore[misc,override]
+        self._seen().update(other)
+        return self
+
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
         return copy.deepcopy(self._seen(), memo)
 

@@ -19,7 +19,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .._context import Capture, unwrapped
 from .halves import as_float, mixed, tensors_in
 from .norms import NORMS, STRIDED, batch_norm, mixed_norm, strided_group_norm
-from .replaced import INDEXED, REPLACED, SPARSE, with_dense_gradients, with_wide_indices
+from .replaced import (
+    INDEXED,
+    LOOKUPS,
+    REPLACED,
+    SPARSE,
+    require_wide_indices,
+    with_dense_gradients,
+    with_wide_indices,
+)
 
 LOSSES = frozenset(
     {
@@ -229,6 +237,8 @@ class ForwardRules(TorchFunctionMode):
                 return func(*args, **kwargs)
         if name in NORMS and mixed(args, kwargs):
             return mixed_norm(func, args, kwargs)
+        if lookup := LOOKUPS.get(func) or LOOKUPS.get(name):
+            require_wide_indices(func, lookup, args, kwargs)
         if func in SPARSE:
             args, kwargs = with_dense_gradients(func, args, kwargs)
         if name in INDEXED:

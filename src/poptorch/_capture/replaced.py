@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from softipu.errors import CaptureUnsupported
+
 from .. import _context
-from .._errors import createPoptorchError
+from .._errors import createPoptorchError, failure
 from .._ops_ctc_loss import ctc_loss
 
 
@@ -74,6 +76,7 @@ INDEXED: dict[str, tuple[int, str]] = {
     "take_along_dim": (1, "indices"),
 }
 _NARROW = (torch.int32, torch.int16, torch.int8, torch.uint8)
+_WIDE = (torch.int32, torch.int64)
 
 
 def with_wide_indices(
@@ -89,6 +92,34 @@ def with_wide_indices(
 def _widened(value: Any) -> Any:
     narrow = isinstance(value, torch.Tensor) and value.dtype in _NARROW
     return value.to(torch.int64) if narrow else value
+
+
+#: Where these functions, or functions of these names, have indices that must have 32 or 64 bits.
+LOOKUPS: dict[Any, tuple[int, str]] = {
+    **dict.fromkeys(("gather", "index_select", "scatter", "scatter_"), (2, "index")),
+    **dict.fromkeys(("scatter_add", "scatter_add_"), (2, "index")),
+    **dict.fromkeys(("scatter_reduce", "scatter_reduce_"), (2, "index")),
+    torch.nn.functional.embedding: (0, "input"),
+    torch.nn.functional.embedding_bag: (0, "input"),
+    torch.embedding: (1, "indices"),
+    torch.embedding_bag: (1, "indices"),
+}
+
+
+def require_wide_indices(
+    func: Any, place: tuple[int, str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Indices of few bits are refused where they stand, not by what computes with them."""
+    position, keyword = place
+    index = kwargs.get(keyword, args[position] if position < len(args) else None)
+    if not isinstance(index, torch.Tensor) or index.dtype in _WIDE or not index.numel():
+        return
+    raise failure(
+        CaptureUnsupported,
+        f"{func.__name__}() was given indices of type {index.dtype}.",
+        cause="PyTorch looks up by indices of type int32 and int64 only, for an IPU too.",
+        remedy=f"Convert them: {keyword}.to(torch.int32)",
+    )
 
 
 #: Which argument of these functions asks for sparse gradients.

@@ -114,15 +114,31 @@ def trace(source: Source) -> tuple[Program, Any]:
     return program, found.result
 
 
-def _compiled_parts_inlined() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def _compiled_parts_inlined() -> Iterator[None]:
     """What the user gave to torch.compile is traced as written: the step is compiled as a whole."""
     dynamo = sys.modules.get("torch._dynamo")
     if dynamo is None:
-        return contextlib.nullcontext()
-    inlined: contextlib.AbstractContextManager[None] = dynamo.config.patch(
-        error_on_nested_fx_trace=False
-    )
-    return inlined
+        yield
+        return
+    with dynamo.config.patch(error_on_nested_fx_trace=False), _unwarned(dynamo.OptimizedModule):
+        yield
+
+
+@contextlib.contextmanager
+def _unwarned(kind: Any) -> Iterator[None]:
+    """The wrapper that torch.compile makes warns of hooks on all modules, which are ours here."""
+    before, here = kind.__call__, threading.get_ident()
+
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        plain = torch.nn.Module.__call__ if threading.get_ident() == here else before
+        return plain(self, *args, **kwargs)
+
+    kind.__call__ = call
+    try:
+        yield
+    finally:
+        kind.__call__ = before
 
 
 def _fake(fakes: FakeTensorMode, value: torch.Tensor, device: torch.device) -> torch.Tensor:
