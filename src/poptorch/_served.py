@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.fx import GraphModule, Node
@@ -92,8 +93,8 @@ class ServedExecutable:
         self._sizes = sizes_of(batching.iterations)
         self._memory = _memory_with(self.plan.program, values, self.options)
         self._runners: dict[int, Runner] = {}
-        #: What is prepared of the weights is the same for all sizes.
-        self._frozen: dict[bool, Frozen] = {}
+        #: What is prepared of the weights is the same for all sizes, and lives while one needs it.
+        self._frozen: WeakValueDictionary[bool, Frozen] = WeakValueDictionary()
         _online(self.options)
         self._attachment = Attachment(self.options, compiled.per_replica)
         self._per_replica = compiled.per_replica

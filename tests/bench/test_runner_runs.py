@@ -364,6 +364,14 @@ def test_bad_usage_is_told_in_one_block(kit, arguments, status, said):
     assert "PASSED" not in ran.out
 
 
+def test_a_machine_type_of_slurm_is_ignored_with_one_warning(kit):
+    kit.spec(SWEEP)
+    ran = kit.benchmark("--slurm-machine-type", "mk2")
+    assert ran.status == 0, ran.err
+    assert ran.err.count("--slurm-machine-type is ignored") == 1
+    assert "--slurm-machine-type" not in kit.benchmark().err
+
+
 def test_a_log_directory_that_cannot_be_is_told(kit):
     kit.spec(SWEEP)
     kit.logs.write_text("a file")

@@ -253,6 +253,11 @@ def test_an_entry_becomes_a_benchmark():
     assert found.unknown_keys == ["descripton (did you mean description?)"]
 
 
+@pytest.mark.parametrize(("given", "kept"), [(None, ""), ("", ""), (["a", "b"], "['a', 'b']")])
+def test_a_description_may_be_anything_or_left_empty(given, kept):
+    assert parse(entry(description=given)).description == kept
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

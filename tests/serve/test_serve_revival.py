@@ -46,6 +46,19 @@ def test_a_killed_backend_process_comes_back_with_an_ipu(small: Path, tmp_path: 
     assert regions(memory) == []
 
 
+def test_a_model_comes_back_whatever_its_name_is(small: Path, tmp_path: Path) -> None:
+    """The server does not decode paths."""
+    name = "a+b@c:d,e=f%20g"
+    shutil.copytree(small / "layer", tmp_path / "models" / name)
+    config = tmp_path / "models" / name / "config.pbtxt"
+    config.write_text(config.read_text().replace('"layer"', f'"{name}"'))
+    with serving(tmp_path / "models", tmp_path / "home") as running:
+        [stub] = running.backend_processes()
+        os.kill(stub, signal.SIGKILL)
+        running.wait_for(f"A backend process of {name} was killed; the model was loaded again.")
+        assert running.values(name, samples(3)).shape == (3, 3)
+
+
 def test_a_server_that_falls_with_its_backend_process_is_started_again(
     small: Path, tmp_path: Path
 ) -> None:

@@ -204,6 +204,23 @@ def test_names_that_the_server_would_hang_with_are_refused(
     assert "SIPU-1101: The server cannot use the directory for temporary files" in answer.stderr
 
 
+def test_clients_names_that_the_server_would_hang_with_are_told_at_the_start(
+    small: Path, tmp_path: Path
+) -> None:
+    """The others are served; only a client could ask for it, by gRPC."""
+    shutil.copytree(small, tmp_path / "models")
+    shutil.copytree(small / "layer", tmp_path / "models/my layer")
+    (tmp_path / "models/my notes").mkdir()
+    words = ["--model-control-mode", "explicit", "--load-model", "layer"]
+    with serving(tmp_path / "models", tmp_path / "home", *words) as running:
+        assert running.models == ["layer"]
+        [said] = [line for line in running.lines if line.startswith("Model ")]
+    assert said.startswith(
+        "Model my layer is not served: SIPU-6104: The server cannot load a model of the name "
+    )
+    assert "hangs with this one" in said
+
+
 def test_polling_passes_over_names_that_the_server_would_hang_with(tmp_path: Path) -> None:
     asked: list[str] = []
     control = SimpleNamespace(load=asked.append, unload=asked.append)

@@ -6,6 +6,8 @@ host.
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 import torch
 
 from softipu.malloc import keep_freed_memory
@@ -28,7 +30,7 @@ class Runner:
         plan: Plan,
         memory: DeviceMemory,
         capture_seconds: float = 0.0,
-        frozen: dict[bool, Frozen] | None = None,
+        frozen: WeakValueDictionary[bool, Frozen] | None = None,
     ) -> None:
         self.plan = plan
         self.memory = memory

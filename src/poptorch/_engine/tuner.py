@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -105,7 +106,7 @@ class Tuner:
         plan: Plan,
         memory: DeviceMemory,
         capture_seconds: float,
-        frozen: dict[bool, Frozen] | None = None,
+        frozen: WeakValueDictionary[bool, Frozen] | None = None,
     ) -> None:
         self._plan = plan
         self._memory = memory
@@ -118,8 +119,11 @@ class Tuner:
         self._rival: _Measured | None = None
         self._spent = 0.0
         self._calls = 0
-        #: Prepared weights, widened or not; tuners of the same program and memory may share them.
-        self._frozen = {} if frozen is None else frozen
+        #: Prepared weights, widened or not, for as long as variants have them or may come to have
+        #: them; tuners of the same program and memory may share them.
+        self._frozen = WeakValueDictionary() if frozen is None else frozen
+        #: Those that ideas yet to come are for, by their families.
+        self._awaited: dict[str, Frozen] = {}
         self.refused: dict[str, str] = {}
         self._ideas = self._plan_ideas(capture_seconds)
 
@@ -179,11 +183,13 @@ class Tuner:
         if frozen is None:
             frozen = freeze(self._plan.program, self._memory, widen=widen)
             self._frozen[widen] = frozen
+        self._awaited[name] = frozen
         plan = replace(self._plan, program=frozen.program)
         variant = (
             Loop(plan, frozen.memory) if chunk is None else Coalesced(plan, frozen.memory, chunk)
         )
         variant.name = f"{name} {variant.name}"
+        variant.prepared = frozen
         return variant
 
     def _next_form(self, form: Callable[[Variant], Variant], made: list[Variant]) -> Variant | None:
@@ -274,10 +280,18 @@ class Tuner:
             self._best = rival
         elif self._far_apart(rival):
             self._ideas = [idea for idea in self._ideas if idea.family != rival.family]
+            # It is worth no other form, either.
+            self._measured = [known for known in self._measured if known is not rival]
         self._rival = None
+        self._forget()
+        return self._best
+
+    def _forget(self) -> None:
+        """What can't be used any more; much of it holds weights of its own."""
         if self.settled:
             self._measured.clear()
-        return self._best
+        coming = {idea.family for idea in self._ideas}
+        self._awaited = {name: kept for name, kept in self._awaited.items() if name in coming}
 
     def _consider(self) -> None:
         idea = self._ideas[0]
@@ -290,8 +304,7 @@ class Tuner:
             if self._rival.variant.plain:
                 self._measured.append(self._rival)
             self._best.samples.clear()
-        elif self.settled:
-            self._measured.clear()
+        self._forget()
 
     def run(self, variant: Variant, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """One step of the chosen variant, timed."""
@@ -313,6 +326,7 @@ class Tuner:
             self.refused[chosen.variant.name] = str(error)
             logger.info("The variant %s is not used: %s", chosen.variant.name, error)
             self._rival = None
+            self._forget()
             return self._by_proven(inputs, variant.size)
         # What other processes take says nothing about the variant.
         seconds = time.perf_counter() - start - (self._waited() - waited)

@@ -18,6 +18,7 @@ from .checked import Checked
 from .coalesce import CannotCoalesce, coalesced
 from .compiled import CannotCompile, CompiledOnce
 from .drawing import Drawn, runnable
+from .freeze import Frozen
 from .memory import DeviceMemory
 from .plan import Plan
 from .step import build_step
@@ -44,6 +45,8 @@ class Loop:
     chunk = 1
     #: Whether its graphs are executed as they are, and so may be compiled or packed.
     plain = True
+    #: The prepared weights that it runs on, which live for as long as a variant needs them.
+    prepared: Frozen | None = None
 
     def __init__(self, plan: Plan, memory: DeviceMemory) -> None:
         self.plan = plan

@@ -22,8 +22,15 @@ from ..errors import ModelControlFailed
 KEY_HEADER = "softipu-control-key"
 #: Where the server begins to list places in Python code.
 _AT = "\n\nAt:"
+#: What names that the server can take may have, see `paths`.
+_AS_THEY_ARE = "+@:,=%"
 #: How often it is looked whether a server that does not answer is still there.
 _LOOK_SECONDS = 0.5
+
+
+def _in_path(model: str) -> str:
+    """The server takes names as they stand in a path, and decodes nothing."""
+    return quote(model, safe=_AS_THEY_ARE)
 
 
 @dataclass(frozen=True)
@@ -76,18 +83,18 @@ class Control:
     def load(self, model: str, config: Any = None) -> None:
         """With the configuration in the model's folder, or one that wins over it."""
         body = {} if config is None else {"parameters": {"config": json.dumps(config)}}
-        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/load", body)
+        self._checked("POST", f"/v2/repository/models/{_in_path(model)}/load", body)
 
     def config(self, model: str) -> Any:
         """The configuration that a model has, whether from its folder or from who loaded it."""
-        return self._checked("GET", f"/v2/models/{quote(model, safe='')}/config", None)
+        return self._checked("GET", f"/v2/models/{_in_path(model)}/config", None)
 
     def unload(self, model: str) -> None:
-        self._checked("POST", f"/v2/repository/models/{quote(model, safe='')}/unload", {})
+        self._checked("POST", f"/v2/repository/models/{_in_path(model)}/unload", {})
 
     def infer(self, model: str, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """The outputs of a request in JSON, by name."""
-        path = f"/v2/models/{quote(model, safe='')}/infer"
+        path = f"/v2/models/{_in_path(model)}/infer"
         body = self._checked("POST", path, {"inputs": inputs})
         return {row["name"]: row for row in body["outputs"]}
 

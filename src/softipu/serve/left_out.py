@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import ModelFileMissing, RepositoryInvalid, SoftIPUError
+from . import paths
 from .exporting import VERSION
 from .repository import CONFIG, folders
 
@@ -31,14 +32,22 @@ def left_out(
     listed: Iterable[str],
     said: dict[str, str],
 ) -> Iterator[tuple[str, str]]:
-    """Models that were to be served (None: all entries) and are not among those `listed`, each with
-    the reason in one line, as a backend gives it for those that it refuses."""
+    """Models that were to be served (None: all entries) and are not among those `listed`, and
+    entries that the server would hang with if a client loaded them; each with the reason in one
+    line, as a backend gives it for those that it refuses."""
     places = {path.name: path for one in repositories for path in folders(one)}
     known = set(listed)
     for name in sorted(places) if wanted is None else wanted:
         if name not in known:
-            error = _explained(name, places.get(name), said.get(name))
-            yield name, f"{error.label}: {error.what} Cause: {error.cause} Way out: {error.remedy}"
+            yield name, _one_line(_explained(name, places.get(name), said.get(name)))
+    for name in () if wanted is None else sorted(places):
+        refused = paths.name_refused(name)
+        if refused is not None and (places[name] / CONFIG).is_file():
+            yield name, _one_line(refused)
+
+
+def _one_line(error: SoftIPUError) -> str:
+    return f"{error.label}: {error.what} Cause: {error.cause} Way out: {error.remedy}"
 
 
 def _explained(name: str, place: Path | None, said: str | None) -> SoftIPUError:

@@ -40,10 +40,17 @@ def plain(repositories: Iterable[Path], folder: Path) -> list[Path]:
 
 def check_names(models: Iterable[str]) -> None:
     """Raises if one of these models has a name that the server hangs with."""
-    for name in models:
-        if not _PLAIN.fullmatch(name):
-            raise RepositoryInvalid(
-                f"The server cannot load a model of the name {name!r}.",
-                cause=_CAUSE,
-                remedy=f"Rename its directory; use only {_WORDS}.",
-            )
+    for error in map(name_refused, models):
+        if error is not None:
+            raise error
+
+
+def name_refused(model: str) -> RepositoryInvalid | None:
+    """What is wrong with a model's name, if the server hangs with it."""
+    if _PLAIN.fullmatch(model):
+        return None
+    return RepositoryInvalid(
+        f"The server cannot load a model of the name {model!r}.",
+        cause=_CAUSE,
+        remedy=f"Rename its directory; use only {_WORDS}.",
+    )

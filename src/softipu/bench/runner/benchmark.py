@@ -68,6 +68,11 @@ def _scalar(value: Any) -> str:
     return str(value)
 
 
+def _description(value: Any) -> str:
+    """What nothing depends on may be anything."""
+    return "" if value is None else str(value)
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise _Wrong(f"expected true or false, found {value!r}")
@@ -175,7 +180,7 @@ def _anything(value: Any) -> Any:
 KEYS: dict[str, Callable[[Any], Any]] = {
     "cmd": _text,
     "notebook": _notebook,
-    "description": _scalar,
+    "description": _description,
     "parameters": combinations,
     "env": _environment,
     "data": _metrics,

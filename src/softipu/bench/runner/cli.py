@@ -69,6 +69,8 @@ def _run(arguments: argparse.Namespace, options: Options) -> int:
     _configure_logging(folder, options.logging)
     if arguments.remove_dirs_after:
         logger.info("--remove-dirs-after: nothing is copied to other hosts, nothing to remove.")
+    if arguments.slurm_machine_type is not None:
+        logger.warning("--slurm-machine-type is ignored: benchmarks run here, not under Slurm.")
     custom.import_files(arguments.custom_metrics_files)
     if arguments.requirements_file is not None:
         requirements.install(Path(arguments.requirements_file))

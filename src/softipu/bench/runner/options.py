@@ -102,7 +102,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--upload-checkpoints", nargs="+", choices=["wandb", "s3"], help="not offered")
     hidden = argparse.SUPPRESS
     add("--submit-on-slurm", action=yes, help=hidden)
-    add("--slurm-machine-type", choices=["any", "mk2", "mk2w"], default="any", help=hidden)
+    add("--slurm-machine-type", choices=["any", "mk2", "mk2w"], help=hidden)
     add("--slurm-resource-reservation", help=hidden)
 
 
