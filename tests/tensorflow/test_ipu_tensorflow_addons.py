@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -306,6 +307,20 @@ def test_what_is_missing_says_what_to_use(statement, way_out):
     with pytest.raises(AddonNotThere, match=f"(?s)softipu has no ipu_tensorflow.*{way_out}"):
         exec(statement)
     assert not hasattr(layers, "Nonsense")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "meant"),
+    [
+        ("keras.layers", "Lstm", "LSTM"),
+        ("keras.optimizers", "AdamIPUOptimizer", "AdamIpuOptimizer"),
+        ("v1.layers", "PopnnDynamicLstm", "PopnnDynamicLSTM"),
+    ],
+)
+def test_a_misspelt_name_gets_the_one_that_is_meant(module, name, meant):
+    module = importlib.import_module(f"ipu_tensorflow_addons.{module}")
+    with pytest.raises(AttributeError, match=rf"attribute '{name}'\. Did you mean .*`{meant}`"):
+        getattr(module, name)
 
 
 def test_the_addons_alone_make_keras_2_the_keras_of_a_program(tmp_path):

@@ -162,6 +162,20 @@ def test_random_steps_stay_on_the_executor(ipus, at_once):
     assert len(choice_of(ours)._forms) == 1
 
 
+class Shaken(keras.constraints.Constraint):
+    def __call__(self, weights):
+        return weights + 0.01 * tf.random.normal(weights.shape)
+
+
+def test_random_updates_stay_on_the_executor(ipus, at_once):
+    with ipus().scope():
+        ours = network(keras.layers.Dense(8, kernel_constraint=Shaken()))
+        ours.set_gradient_accumulation_options(gradient_accumulation_steps_per_replica=2)
+        fitted(ours)
+    assert choice_of(ours).form == "executor"
+    assert len(choice_of(ours)._forms) == 1
+
+
 class Nested(keras.layers.Layer):
     """Calls a function, which wants a thread while the step has one."""
 

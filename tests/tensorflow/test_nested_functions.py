@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -106,3 +108,71 @@ def test_the_call_of_a_model_may_be_a_function(ipus, compiled):
         model.compile("sgd", "mse")
         predicted = model.predict(np.ones((4, 3), np.float32), batch_size=2)
     assert predicted.tolist() == [[3]] * 4
+
+
+class Functions(keras.Model):
+    """Its parts are functions of their own, as in TensorFlow's tutorials."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner, self.outer = keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)
+
+    @tf.function
+    def encode(self, x, scale=1.0):
+        for _ in tf.range(2):
+            x = x * scale
+        return self.inner(x)
+
+    @tf.function(jit_compile=True)
+    def decode(self, parts):
+        return self.outer(parts["code"])
+
+    def call(self, x):
+        return self.decode({"code": self.encode(x, scale=2.0)})
+
+
+class AlsoCall(Functions):
+    @tf.function
+    def call(self, x):
+        return self.decode({"code": self.encode(x, scale=2.0)})
+
+
+@pytest.mark.parametrize("kind", [Functions, AlsoCall])
+def test_models_whose_parts_are_functions_train_as_on_the_cpu(ipus, kind):
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    trained = []
+    for scope in (ipus().scope, contextlib.nullcontext):
+        keras.utils.set_random_seed(1)
+        with scope():
+            model = kind()
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+            model.fit(x, x[:, :1], batch_size=2, shuffle=False, verbose=0)
+        trained.append(model.get_weights())
+    assert len(trained[0]) == 4
+    for ours, plain in zip(*trained, strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_layers_in_functions_of_a_model_can_have_stages(ipus):
+    with ipus(2).scope():
+        model = Functions()
+        model.build((2, 4))
+        layers = [each.layer for each in model.get_pipeline_stage_assignment()]
+    assert [layer for layer in layers if layer in model.layers] == [model.inner, model.outer]
+
+
+class Branching(keras.Model):
+    def call(self, x):
+        return tf.cond(tf.reduce_sum(x) > 0, lambda: x, lambda: -x)
+
+
+def test_a_call_that_takes_no_symbolic_inputs_says_so(ipus):
+    with ipus().scope():
+        model = Branching()
+        model.compile("sgd", "mse")
+        with pytest.raises(
+            ValueError, match=r"(?s)belongs into a layer's `call`.*from `call` is: "
+        ):
+            model.predict(np.ones((2, 4), np.float32), batch_size=2)
+        with pytest.raises(ValueError, match="plain shape"):
+            Branching().build((2, 4))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softipu.errors import InstanceLate, InstanceLost, InstancesOutOfStep, LayoutsDiffer
+from softipu.errors import InstanceLate, InstanceLost, InstancesOutOfStep, LayoutsDiffer, NoGroup
 from softipu.frontends.tensorflow import rounds
 from softipu.frontends.tensorflow.rounds import FRAME_BYTES, Offer, Rounds, from_frame, to_frame
 
@@ -256,3 +256,52 @@ def test_names_of_any_length_fit_into_a_frame():
     outcomes, _ = in_threads(2, lambda i, r: float(r.ask(long, "sum", np.float64(1)).result()))
     assert outcomes == [2.0, 2.0]
     assert rounds._LONGEST_NAME < FRAME_BYTES / 4
+
+
+def test_a_process_that_ends_tells_those_that_wait_itself():
+    def work(index, r):
+        told = []
+        ticket = r.ask(f"only {index}", "sum", np.zeros(1), exclusive=False)
+        ticket.when_settled(lambda: told.append(threading.current_thread()))
+        watcher = r._watcher
+        r.end()
+        assert not watcher.is_alive()
+        assert told == [threading.current_thread()]
+        for late in (ticket.result, lambda: r.ask("late", "sum", np.zeros(1))):
+            with pytest.raises(NoGroup, match="This instance ends"):
+                late()
+        return "ended"
+
+    outcomes, _ = in_threads(2, work)
+    assert outcomes == ["ended", "ended"]
+
+
+def test_a_process_ends_while_a_round_waits(monkeypatch):
+    monkeypatch.setattr(rounds, "_END_SECONDS", 0.05)
+    meeting = Meeting(2)
+    alone = Rounds(Peer(meeting, 0), patience=60)
+
+    def ask():
+        with pytest.raises(threading.BrokenBarrierError):
+            alone.ask("x", "sum", np.zeros(1))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not alone._lock.locked():
+        pass
+    alone.end()
+    assert asking.is_alive()
+    meeting.barrier.abort()
+    asking.join(30)
+    assert not asking.is_alive()
+
+
+def test_the_end_comes_before_that_of_the_interpreter(monkeypatch):
+    from softipu.frontends.tensorflow import between_instances
+
+    at_exit = []
+    monkeypatch.setattr(between_instances, "_rounds", None)
+    monkeypatch.setattr(between_instances, "_Gloo", lambda: Peer(Meeting(2), 0))
+    monkeypatch.setattr(between_instances.atexit, "register", at_exit.append)
+    assert between_instances.rounds() is between_instances.rounds()
+    assert at_exit == [between_instances.rounds().end]

@@ -6,6 +6,7 @@ after the first tensor was made, and works for sessions of TensorFlow 1 alike.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import threading
 from typing import Any
@@ -61,6 +62,7 @@ def rounds() -> Rounds:
     with _lock:
         if _rounds is None:
             _rounds = Rounds(_Gloo(), float(settings.get("SOFTIPU_INSTANCES_TIMEOUT")))
+            atexit.register(_rounds.end)  # which runs before the end of the connection
         return _rounds
 
 

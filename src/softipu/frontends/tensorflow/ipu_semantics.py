@@ -6,10 +6,12 @@ goes to TensorFlow's own function.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -183,6 +185,8 @@ def _run_compiled_functions_on_all_replicas() -> None:
 
     @functools.wraps(stock)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _symbolic.kind is not None and _any_of(_symbolic.kind, args, kwargs):
+            return self.python_function(*args, **kwargs)
         if not self._jit_compile:
             return stock(self, *args, **kwargs)
         run = import_module("tensorflow.python.ipu._run")
@@ -196,6 +200,28 @@ def _run_compiled_functions_on_all_replicas() -> None:
 
     __call__._softipu_stock = stock  # type: ignore[attr-defined]
     polymorphic_function.Function.__call__ = __call__
+
+
+class _Symbolic(threading.local):
+    #: What no `tf.function` takes, but the Python function behind it does.
+    kind: type | None = None
+
+
+_symbolic = _Symbolic()
+
+
+@contextlib.contextmanager
+def functions_taking(kind: type) -> Iterator[None]:
+    """Inside, in this thread, functions run as Python where an argument is a `kind`."""
+    before, _symbolic.kind = _symbolic.kind, kind
+    try:
+        yield
+    finally:
+        _symbolic.kind = before
+
+
+def _any_of(kind: type, *arguments: Any) -> bool:
+    return any(isinstance(value, kind) for value in tf.nest.flatten(arguments))
 
 
 _clones: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

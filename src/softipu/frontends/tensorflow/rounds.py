@@ -9,6 +9,7 @@ Instances that ask for different things get an error, not each other's numbers.
 from __future__ import annotations
 
 import json
+import os
 import struct
 import threading
 import time
@@ -18,7 +19,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from softipu.errors import InstanceLate, InstancesOutOfStep, LayoutsDiffer, SoftIPUError
+from softipu.errors import (
+    InstanceLate,
+    InstancesOutOfStep,
+    LayoutsDiffer,
+    NoGroup,
+    SoftIPUError,
+)
 
 #: Bytes of a frame: enough for scalars, metrics and small biases.
 FRAME_BYTES = 4096
@@ -26,6 +33,8 @@ _HEAD = struct.Struct("<II")
 _LONGEST_NAME = 300
 _LATER = 0xFFFF_FFFF
 _WATCH_SECONDS = 0.5
+#: How long the end of a process waits for the watcher, and for a round that is under way.
+_END_SECONDS = 1.0
 
 _Array = np.ndarray[Any, Any]
 Key = tuple[str, int]
@@ -150,6 +159,8 @@ class Rounds:
         self._patience = patience
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._process = os.getpid()
         self._uses: dict[str, int] = {}
         self._tickets: dict[Key, Ticket] = {}
         self._offers: dict[Key, dict[int, Offer]] = {}
@@ -159,6 +170,8 @@ class Rounds:
         array = np.asarray(array, order="C")
         name = name if len(name) <= _LONGEST_NAME else f"…{name[-_LONGEST_NAME:]}"
         with self._lock:
+            if self._ended.is_set():
+                raise _ending()
             use = self._uses.get(name, 0)
             self._uses[name] = use + 1
             offer = Offer(name, use, kind, array.dtype.name, array.shape, exclusive)
@@ -180,10 +193,11 @@ class Rounds:
 
     def _watch(self) -> None:
         """While collectives wait for others outside of rounds: are these still there?"""
-        while True:
-            time.sleep(_WATCH_SECONDS)
+        while not self._ended.wait(_WATCH_SECONDS):
             lost = self._connection.lost()
             with self._lock:
+                if self._ended.is_set():
+                    return
                 if lost is not None:
                     self._give_up(lost)
                 for key, ticket in list(self._tickets.items()):
@@ -193,6 +207,23 @@ class Rounds:
                 if not self._tickets:
                     self._watcher = None
                     return
+
+    def end(self) -> None:
+        """Tells those that still wait, from the thread that ends the process.
+
+        The watcher would do so while the interpreter goes down, and they run TensorFlow then.
+        """
+        if os.getpid() != self._process:  # a child, where nobody waits
+            return
+        self._ended.set()
+        watcher = self._watcher
+        if watcher is not None:
+            watcher.join(_END_SECONDS)
+        if self._lock.acquire(timeout=_END_SECONDS):
+            try:
+                self._give_up(_ending())
+            finally:
+                self._lock.release()
 
     def _late(self, ticket: Ticket) -> InstanceLate:
         return InstanceLate(
@@ -264,6 +295,10 @@ class Rounds:
             for part, o in zip(received, offers, strict=True)
         ]
         return _joined(kind, parts)
+
+
+def _ending() -> NoGroup:
+    return NoGroup("This instance ends: it takes part in no further collectives.")
 
 
 _REDUCED_BY_GLOO_KINDS = frozenset(REDUCTIONS)

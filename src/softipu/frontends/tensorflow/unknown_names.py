@@ -29,5 +29,7 @@ def error(module: str, name: str, known: Iterable[str] = ()) -> AttributeError:
 
 
 def _similar(name: str, known: Iterable[str]) -> str | None:
-    close = get_close_matches(name, [each for each in known if not each.startswith("_")], 3)
+    public = [each for each in known if not each.startswith("_")]
+    same = [each for each in public if each.lower() == name.lower()]
+    close = same or get_close_matches(name, public, 3)
     return f"Did you mean {', '.join(f'`{each}`' for each in close)}?" if close else None

@@ -129,8 +129,10 @@ def _wait(result: Any) -> Any:
     return result.numpy() if hasattr(result, "numpy") else result
 
 
-def draws_numbers(step: Any) -> bool:
-    return any(op.type.startswith(_RANDOM) and op.type != _CALL for op in _operations(step.graph))
+def draws_numbers(function: Any) -> bool:
+    """Whether a traced function, or one that it calls, does."""
+    operations = _operations(function.graph)
+    return any(op.type.startswith(_RANDOM) and op.type != _CALL for op in operations)
 
 
 class OnOneThread:

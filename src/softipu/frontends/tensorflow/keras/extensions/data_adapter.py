@@ -128,9 +128,12 @@ class IPUDataHandler(data_adapter.DataHandler):
             # Data sets that Keras makes of arrays don't know their size; what made them does.
             items = self._adapter.get_size() or 0
             if items == 0:
+                # The real one's type, and its words behind those of Keras.
                 raise TypeError(
-                    "The data has no batches, and the dataset length is unknown. Pass at least one "
-                    "batch for each replica."
+                    "Expected input data to be non-empty, but there are no samples in it (the "
+                    f"dataset length is unknown). Pass at least {replicas} "
+                    f"batch{'es, one for each replica' if replicas > 1 else ''}, and look at what "
+                    "loads or filters the data."
                 )
         wanted = max(math.ceil(items / replicas), 1)
         raise ValueError(

@@ -164,7 +164,7 @@ class Execution:
                 return Form(name, self._traced(spec, step))
 
         def rivals() -> list[Form]:
-            if choice.draws_numbers(step):
+            if choice.draws_numbers(run):  # the step, or the update
                 return []
             fits = choice.fits_one_thread(step)
             made = [form("one thread", choice.OnOneThread(step))] if fits else []

@@ -16,10 +16,13 @@ from tf_keras.src.engine import (
     base_layer_utils,
     functional,
     input_layer,
+    keras_tensor,
     node,
     training,
 )
 from tf_keras.src.saving.legacy.saved_model import load
+
+from softipu.frontends.tensorflow import ipu_semantics
 
 from ._pipelining_api import PipelineExtension, untracked
 from ._pipelining_schedule import Network, Schedule, assignments_from_scopes
@@ -57,7 +60,8 @@ class ModelExtension(PipelineExtension):
         base_layer.Layer.build(self, _map_shapes(_shape, input_shape))
         if not base_layer_utils.call_context().in_call:
             self._check_call_args("build")
-            self._trace_network(_map_shapes(_symbolic, input_shape))
+            plain = not all(map(_is_input, tf.nest.flatten(input_shape)))
+            self._trace_network(_map_shapes(_symbolic, input_shape), plain)
 
     def _build_with_dtypes(self, input_shape: Any, input_dtype: Any) -> None:
         """Builds a model that the user has not built."""
@@ -69,12 +73,13 @@ class ModelExtension(PipelineExtension):
             )
         self._check_pipeline()
 
-    def _trace_network(self, inputs: Any) -> None:
-        """Runs `call` on symbolic inputs and keeps the graph that comes of it."""
+    def _trace_network(self, inputs: Any, plain_shapes: bool = False) -> None:
+        """Runs `call` on symbolic inputs, made of shapes alone or not; keeps the graph that comes
+        of it."""
         for layer in self.layers:  # stages refer to calls by number, so each trace counts anew
             layer._inbound_nodes.clear()
             layer._outbound_nodes.clear()
-        self._keep_network(inputs, self._call_symbolically(inputs))
+        self._keep_network(inputs, self._call_symbolically(inputs, plain_shapes))
 
     @untracked
     def _keep_network(self, inputs: Any, outputs: Any) -> None:
@@ -90,26 +95,20 @@ class ModelExtension(PipelineExtension):
         if scoped and not known:
             self.set_pipeline_stage_assignment(scoped)
 
-    def _call_symbolically(self, inputs: Any) -> Any:
+    def _call_symbolically(self, inputs: Any, plain_shapes: bool) -> Any:
         context = base_layer_utils.call_context()
         losses = list(self._losses)
         with (
             _tracking(self),
             context.enter(layer=self, inputs=inputs, build_graph=True),
+            ipu_semantics.functions_taking(keras_tensor.KerasTensor),
         ):
             if not self.built:
                 self.build(tf.nest.map_structure(_shape, inputs))
             try:
-                # A `tf.function` takes no symbolic inputs, the Python function behind it does.
-                call = getattr(self.call, "python_function", self.call)
-                return call(inputs, **self._training_argument())
+                return self.call(inputs, **self._training_argument())
             except (tf.errors.InvalidArgumentError, TypeError) as error:
-                raise ValueError(
-                    "You cannot pass a plain shape to your model's `build` function if your layers "
-                    "do not support float type inputs. You must pass a `keras.Input` object with "
-                    "the required dtype, or `call` your model on real tensor data (of the correct "
-                    f"dtype). The actual error from `call` is: {error}"
-                ) from error
+                raise ValueError(_not_symbolic(self.name, error, plain_shapes)) from error
             finally:
                 self._losses[:] = losses  # losses of symbolic inputs are nobody's
 
@@ -224,6 +223,21 @@ class ModelExtension(PipelineExtension):
                 "to `load_model` in `custom_objects`."
             )
         self._graph_network_initialized = True
+
+
+def _not_symbolic(model: str, error: Exception, plain_shapes: bool) -> str:
+    if plain_shapes:
+        return (
+            "You cannot pass a plain shape to your model's `build` function if your layers do not "
+            "support float type inputs. You must pass a `keras.Input` object with the required "
+            "dtype, or `call` your model on real tensor data (of the correct dtype). The actual "
+            f"error from `call` is: {error}"
+        )
+    return (
+        f"The model {model} runs on IPUs once its layers are known, for which its `call` is run on "
+        "symbolic inputs. What can't take those (`tf.cond`, `tf.while_loop`, `tf.map_fn`, gradient "
+        f"tapes) belongs into a layer's `call`. The actual error from `call` is: {error}"
+    )
 
 
 @contextlib.contextmanager

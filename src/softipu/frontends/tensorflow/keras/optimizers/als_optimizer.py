@@ -372,6 +372,7 @@ class ALSGradientAccumulationOptimizer(GradientAccumulationOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        config = cls._with_class(config, custom_objects)
         cls._verify_config(config)
         if not issubclass(config["inner_optimizer_type"], ALSOptimizer):
             raise ValueError(

@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 from tf_keras.src.optimizers.legacy.optimizer_v2 import OptimizerV2
 
+from .optimizers_in_files import class_of
+
 #: State that a wrapper has not of its own: slots, steps, hyperparameters are the wrapped
 #: optimiser's, so that all methods of OptimizerV2 that look at them give its answers.
 _SHARED = (
@@ -105,12 +107,21 @@ class _OptimizerV2Wrapper(
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        del custom_objects
-        cls._verify_config(config)
-        settings = dict(config)
+        settings = cls._with_class(config, custom_objects)
+        cls._verify_config(settings)
         inner_config = dict(settings.pop("inner_optimizer_config"))
         inner = settings.pop("inner_optimizer_type").from_config(inner_config)
         return cls(inner, **settings)
+
+    @staticmethod
+    def _with_class(config: dict[str, Any], custom_objects: Any) -> dict[str, Any]:
+        """A copy, with the class of the wrapped optimiser where a file has its name."""
+        copied = dict(config)
+        if "inner_optimizer_type" in copied:
+            copied["inner_optimizer_type"] = class_of(
+                copied["inner_optimizer_type"], custom_objects
+            )
+        return copied
 
     @staticmethod
     def _verify_config(config: dict[str, Any]) -> None:
