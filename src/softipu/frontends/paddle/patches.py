@@ -180,9 +180,10 @@ def _patch_tracing(patcher: Any) -> None:
     def convert_concrete_program(
         strategy: Any, concrete_program: Any, class_instance: Any = None
     ) -> Any:
-        from .dynamic import optimizer_states_kept, weights_in_host_memory
+        from .dynamic import optimizer_states_kept, tensors_alone, weights_in_host_memory
 
         with (
+            tensors_alone(concrete_program, strategy, class_instance),
             weights_in_host_memory(concrete_program.parameters),
             optimizer_states_kept(strategy),
         ):
