@@ -283,6 +283,29 @@ def test_a_dictionary_that_does_not_say_what_the_loss_is() -> None:
         strategy.release_patch()
 
 
+@pytest.mark.parametrize("rows", [None, 3, -1])
+@pytest.mark.parametrize("released", [False, True])
+def test_a_layer_is_saved_as_it_is(rows: int | None, released: bool, tmp_path: Path) -> None:
+    """For any device, with the weights trained so far, and trains on."""
+    x = paddle.ones([3, 4])
+    model = Mixed("pair")
+    strategy = on_ipus(model, training=True)
+    traced = paddle.jit.to_static(model)
+    spec = None if rows is None else [paddle.static.InputSpec([rows, 4], "float32", "x")]
+    try:
+        before = plain(traced(x))
+        if released:
+            strategy.release_patch()
+        paddle.jit.save(traced, str(tmp_path / "saved"), input_spec=spec)
+        weights = model.linear.weight.numpy()
+        after = plain(traced(x))
+        assert before != after
+        assert (model.linear.weight.numpy() != weights).any()  # it trains still
+    finally:
+        strategy.release_patch()
+    assert plain(paddle.jit.load(str(tmp_path / "saved"))(x)) == [*after]
+
+
 def test_the_patches_come_off() -> None:
     from paddle.jit.dy2static.program_translator import ProgramCache
     from paddle.optimizer.lr import LRScheduler

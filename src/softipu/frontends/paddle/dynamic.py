@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle.jit.dy2static.program_translator import ProgramCache
 
 from softipu.errors import PaddleTrainingInvalid
 
@@ -109,6 +110,32 @@ def _tensors_in(values: Any) -> list[Any]:
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, paddle.base.framework.Variable)
+
+
+class _Untouched(ProgramCache):
+    """Traces what is asked for, whatever a layer's own cache holds and whoever patches it."""
+
+    def __init__(self, cache: Any) -> None:
+        super().__init__()
+        self._recent_cache_key = cache._recent_cache_key
+        self._programs = len(cache)
+
+    def __len__(self) -> int:
+        return self._programs
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._build_once(key)
+
+
+@contextlib.contextmanager
+def traced_anew(function: Any) -> Iterator[None]:
+    """Around a look at the program of a traced function, which stays compiled for the IPU."""
+    cache = function._program_cache
+    function._program_cache = _Untouched(cache)
+    try:
+        yield
+    finally:
+        function._program_cache = cache
 
 
 @contextlib.contextmanager

@@ -204,6 +204,39 @@ def _patch_tracing(patcher: Any) -> None:
         return CompiledLayer(executable, concrete_program.outputs)
 
     partial_program.partial_program_from = partial_program_from
+    _patch_saving(patcher)
+
+
+def _patch_saving(patcher: Any) -> None:
+    """What `paddle.jit.save` writes is the layer as it is, not what was compiled for the IPU."""
+    from paddle.jit.dy2static.program_translator import ASTStaticFunction, ProgramCache
+
+    patch = patcher.patch_program_cache
+
+    @functools.wraps(patch)
+    def patch_program_cache(strategy: Any) -> None:
+        patch(strategy)
+        find = ProgramCache.__getitem__
+
+        def remembering(self: Any, key: Any) -> Any:
+            self._recent_cache_key = key  # Paddle's own does, its patch for IPUs does not
+            return find(self, key)
+
+        ProgramCache.__getitem__ = remembering
+
+    patcher.patch_program_cache = staticmethod(patch_program_cache)
+    specify = ASTStaticFunction.concrete_program_specify_input_spec
+
+    @functools.wraps(specify)
+    def concrete_program_specify_input_spec(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not usage.in_use():
+            return specify(self, *args, **kwargs)
+        from .dynamic import traced_anew
+
+        with traced_anew(self):
+            return specify(self, *args, **kwargs)
+
+    ASTStaticFunction.concrete_program_specify_input_spec = concrete_program_specify_input_spec
 
 
 def _patch_graph_breaks() -> None:
