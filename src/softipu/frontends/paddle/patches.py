@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from softipu.errors import InvalidIpuPlacement
 
 from . import devices, launcher, legacy_fluid, places, run_check, usage
 
@@ -100,9 +104,9 @@ def _patch_classes(paddle: Any) -> None:
     compiler.IpuStrategy.__init__ = _activating(compiler.IpuStrategy.__init__)
     _patch_compiled_program(compiler)
     for name in ("ipu_shard_guard", "set_ipu_shard"):
-        activated = _activating(getattr(framework, name))
+        placing = _placing(getattr(framework, name))
         for module in (framework, paddle.base, paddle.static):
-            setattr(module, name, activated)
+            setattr(module, name, placing)
 
 
 def _patch_compiled_program(compiler: Any) -> None:
@@ -138,6 +142,28 @@ def _activating(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
         usage.activate()
+        return original(*args, **kwargs)
+
+    return function
+
+
+def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrong numbers are refused where they are given: Paddle looks at them for each operation."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        usage.activate()
+        given = signature.bind(*args, **kwargs).arguments
+        for name in ("index", "stage"):
+            number = given.get(name, -1)
+            if not isinstance(number, numbers.Integral) or isinstance(number, bool):
+                raise InvalidIpuPlacement(
+                    f"{original.__name__}: {name} is a whole number, not {number!r} "
+                    f"({type(number).__name__}).",
+                    cause="IPUs and stages are counted from 0; -1 stands for none.",
+                    remedy=f"Correct {name}.",
+                )
         return original(*args, **kwargs)
 
     return function
