@@ -13,6 +13,7 @@ from paddle.static import IpuStrategy
 
 from softipu.errors import PaddleTrainingInvalid
 from softipu.frontends.paddle.backend import IpuBackend
+from softipu.frontends.paddle.program import program_of
 
 STEPS = 8
 
@@ -304,6 +305,18 @@ def test_a_layer_is_saved_as_it_is(rows: int | None, released: bool, tmp_path: P
     finally:
         strategy.release_patch()
     assert plain(paddle.jit.load(str(tmp_path / "saved"))(x)) == [*after]
+
+
+def test_a_layer_knows_its_compiled_program() -> None:
+    model = Mixed("tensor")
+    strategy = on_ipus(model)
+    try:
+        traced = paddle.jit.to_static(model)
+        traced(paddle.ones([3, 4]))
+        program = traced.forward.concrete_program.main_program
+        assert [feed["shape"] for feed in program_of(program)["feeds"]] == [[3, 4]]
+    finally:
+        strategy.release_patch()
 
 
 def test_the_patches_come_off() -> None:

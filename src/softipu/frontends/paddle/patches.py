@@ -235,6 +235,7 @@ def _patch_tracing(patcher: Any) -> None:
 
 def _patch_saving(patcher: Any) -> None:
     """What `paddle.jit.save` writes is the layer as it is, not what was compiled for the IPU."""
+    from paddle import in_dynamic_mode
     from paddle.jit.dy2static.program_translator import ASTStaticFunction, ProgramCache
 
     patch = patcher.patch_program_cache
@@ -255,7 +256,7 @@ def _patch_saving(patcher: Any) -> None:
 
     @functools.wraps(specify)
     def concrete_program_specify_input_spec(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not usage.in_use():
+        if not usage.in_use() or in_dynamic_mode():  # a program asks for what is compiled
             return specify(self, *args, **kwargs)
         from .dynamic import traced_anew
 
