@@ -284,6 +284,15 @@ def test_a_dictionary_that_does_not_say_what_the_loss_is() -> None:
         strategy.release_patch()
 
 
+def test_a_layer_to_be_trained_needs_an_optimizer() -> None:
+    strategy = IpuStrategy()
+    try:
+        with pytest.raises(PaddleTrainingInvalid, match=r"SIPU-4010(.|\n)*set_optimizer"):
+            paddle.jit.to_static(Mixed("tensor"))(paddle.ones([3, 4]))
+    finally:
+        strategy.release_patch()
+
+
 @pytest.mark.parametrize("rows", [None, 3, -1])
 @pytest.mark.parametrize("released", [False, True])
 def test_a_layer_is_saved_as_it_is(rows: int | None, released: bool, tmp_path: Path) -> None:

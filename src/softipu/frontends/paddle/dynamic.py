@@ -62,15 +62,28 @@ def nested(outputs: Any, results: list[Any]) -> Any:
     return found[0] if len(found) == 1 else found  # Paddle has put a single one into a list
 
 
+def check_training(concrete_program: Any, strategy: Any) -> None:
+    """A layer to be trained needs an optimizer, and one of its results is the loss."""
+    if not strategy.is_training:
+        return
+    if getattr(strategy, "_optimizer", None) is None:  # set_optimizer makes the attribute
+        raise PaddleTrainingInvalid(
+            "The layer is to be trained, but there is no optimizer.",
+            cause="IpuStrategy says is_training=True, which is its default.",
+            remedy="Call strategy.set_optimizer(optimizer) first, or "
+            "strategy.set_graph_config(is_training=False).",
+        )
+    if not _marks_loss(concrete_program.main_program):
+        _check_last(concrete_program.outputs)
+
+
 @contextlib.contextmanager
-def tensors_alone(concrete_program: Any, strategy: Any, class_instance: Any) -> Iterator[None]:
+def tensors_alone(concrete_program: Any, class_instance: Any) -> Iterator[None]:
     """Around a compilation, in which Paddle takes every argument and every result for a tensor.
 
     Others are part of the traced program: Paddle traces again when an argument of them changes.
     """
     before = concrete_program.inputs, concrete_program.outputs
-    if strategy.is_training and not _marks_loss(concrete_program.main_program):
-        _check_last(before[1])
     arguments = _tensors_in(before[0])
     # Paddle leaves out what comes first: the layer.
     concrete_program.inputs = [class_instance, *arguments] if class_instance else arguments

@@ -206,12 +206,13 @@ def _patch_tracing(patcher: Any) -> None:
     def convert_concrete_program(
         strategy: Any, concrete_program: Any, class_instance: Any = None
     ) -> Any:
-        from .dynamic import optimizer_states_kept, tensors_alone, weights_in_host_memory
+        from . import dynamic
 
+        dynamic.check_training(concrete_program, strategy)
         with (
-            tensors_alone(concrete_program, strategy, class_instance),
-            weights_in_host_memory(concrete_program.parameters),
-            optimizer_states_kept(strategy),
+            dynamic.tensors_alone(concrete_program, class_instance),
+            dynamic.weights_in_host_memory(concrete_program.parameters),
+            dynamic.optimizer_states_kept(strategy),
         ):
             return convert(strategy, concrete_program, class_instance)
 
