@@ -11,7 +11,7 @@ import paddle
 import pytest
 from paddle.static import IpuStrategy
 
-from softipu.errors import PaddleTrainingInvalid
+from softipu.errors import InvalidIpuOption, PaddleTrainingInvalid
 from softipu.frontends.paddle.backend import IpuBackend
 from softipu.frontends.paddle.program import program_of
 
@@ -289,6 +289,17 @@ def test_a_layer_to_be_trained_needs_an_optimizer() -> None:
     try:
         with pytest.raises(PaddleTrainingInvalid, match=r"SIPU-4010(.|\n)*set_optimizer"):
             paddle.jit.to_static(Mixed("tensor"))(paddle.ones([3, 4]))
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize("optimizer", [None, "adam", paddle.optimizer.Adam])
+def test_what_is_no_optimizer_is_refused(optimizer: Any) -> None:
+    strategy = IpuStrategy()
+    try:
+        with pytest.raises(InvalidIpuOption, match=r"SIPU-4002: set_optimizer takes"):
+            strategy.set_optimizer(optimizer)
+        assert not hasattr(strategy, "_optimizer")
     finally:
         strategy.release_patch()
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from softipu.errors import InvalidIpuPlacement
+from softipu.errors import InvalidIpuOption, InvalidIpuPlacement
 
 from . import devices, launcher, legacy_fluid, places, run_check, usage
 
@@ -102,6 +102,7 @@ def _patch_classes(paddle: Any) -> None:
     """Using the API is the sign that this program is for the IPU."""
     compiler, framework = paddle.base.compiler, paddle.base.framework
     compiler.IpuStrategy.__init__ = _activating(compiler.IpuStrategy.__init__)
+    compiler.IpuStrategy.set_optimizer = _taking(paddle, compiler.IpuStrategy.set_optimizer)
     _patch_compiled_program(compiler)
     for name in ("ipu_shard_guard", "set_ipu_shard"):
         placing = _placing(getattr(framework, name))
@@ -145,6 +146,21 @@ def _activating(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(*args, **kwargs)
 
     return function
+
+
+def _taking(paddle: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def set_optimizer(self: Any, optimizer: Any) -> None:
+        if not isinstance(optimizer, paddle.optimizer.Optimizer):
+            raise InvalidIpuOption(
+                f"set_optimizer takes a paddle.optimizer.Optimizer, not {optimizer!r} "
+                f"({type(optimizer).__name__}).",
+                cause="A layer is trained by an optimizer of Paddle's.",
+                remedy="Make one with the parameters of the layer.",
+            )
+        original(self, optimizer)
+
+    return set_optimizer
 
 
 def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
