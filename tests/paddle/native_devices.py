@@ -12,7 +12,12 @@ import pytest
 from static_programs import built, data, linear
 
 from softipu import devices
-from softipu.errors import PaddlePluginMissing, PaddleUnsupported, SoftIPUError
+from softipu.errors import (
+    InvalidIpuPlacement,
+    PaddlePluginMissing,
+    PaddleUnsupported,
+    SoftIPUError,
+)
 from softipu.frontends.paddle.backend import IpuBackend
 from softipu.frontends.paddle.program import program_of
 from softipu.frontends.paddle.usage import EXECUTABLE
@@ -207,6 +212,27 @@ def test_set_ipu_shard_marks_a_layer_and_a_function() -> None:
     placed = [(op.desc.attr("ipu_index"), op.desc.has_attr("ipu_stage")) for op in ops]
     assert placed == [(1, True), (1, True), (3, False)]
     assert np.all([op.desc.attr("ipu_stage") == 2 for op in ops[:2]])
+
+
+@pytest.mark.parametrize("name", ["index", "stage"])
+@pytest.mark.parametrize("value", ["a", 1.0, None, True])
+def test_a_place_that_is_no_number_is_refused_where_it_is_given(name: str, value: Any) -> None:
+    for place in (
+        paddle.static.ipu_shard_guard,
+        lambda **given: paddle.static.set_ipu_shard(paddle.nn.ReLU(), **given),
+    ):
+        with pytest.raises(InvalidIpuPlacement, match=f"SIPU-4007: .* {name} is a whole number"):
+            place(**{name: value})
+
+
+def test_places_may_be_numbers_of_numpy() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [1, 4], "float32")
+        with paddle.static.ipu_shard_guard(np.int64(1), stage=np.int32(2)):
+            return ["x"], [x + 1]
+
+    (op,) = built(build).main.global_block().ops
+    assert (op.desc.attr("ipu_index"), op.desc.attr("ipu_stage")) == (1, 2)
 
 
 def test_programs_compiled_again_and_again_leave_nothing_in_the_scope() -> None:

@@ -11,7 +11,9 @@ import paddle
 import pytest
 from paddle.static import IpuStrategy
 
+from softipu.errors import InvalidIpuOption, PaddleTrainingInvalid
 from softipu.frontends.paddle.backend import IpuBackend
+from softipu.frontends.paddle.program import program_of
 
 STEPS = 8
 
@@ -180,6 +182,159 @@ def test_layers_run_on_ipus_whatever_graph_was_asked_for(
         traced = layer if decorated else to_static(layer)
         np.testing.assert_allclose(traced(x).numpy(), expected, rtol=1e-6)
         assert IpuBackend.get_instance().ipu_ids
+    finally:
+        strategy.release_patch()
+
+
+class Mixed(paddle.nn.Layer):
+    """Takes and returns what `form` says."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        paddle.seed(1)
+        self.linear = paddle.nn.Linear(4, 2)
+        self.form = form
+
+    def forward(self, x: Any, squash: bool = True, scale: float = 2.0) -> Any:
+        y = self.linear(x) * scale
+        if squash:
+            y = paddle.tanh(y)
+        if self.form == "tensor":
+            return y
+        if self.form == "pair":
+            return y, paddle.mean(y)
+        if self.form == "list of one":
+            return [y]
+        if self.form == "dictionary":
+            return {"loss": paddle.mean(y), "others": [y, 3, None]}
+        if self.form == "marked dictionary":
+            return {"loss": paddle.incubate.identity_loss(y, 1), "others": y}
+        if self.form == "dictionary before the loss":
+            return {"a": y, "b": y + 1}, paddle.mean(y)
+        return {"loss": paddle.mean(y)}
+
+
+def on_ipus(model: Any, training: bool = False) -> Any:
+    strategy = IpuStrategy()
+    strategy.set_graph_config(is_training=training)
+    if training:
+        optimizer = paddle.optimizer.SGD(0.1, parameters=model.parameters())
+        strategy.set_optimizer(optimizer)
+    return strategy
+
+
+def plain(values: Any) -> Any:
+    """With arrays for tensors, for pytest to compare."""
+    return paddle.utils.map_structure(
+        lambda value: value.numpy().round(5).tolist() if paddle.is_tensor(value) else value, values
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_arguments_that_are_no_tensors_choose_the_program(training: bool) -> None:
+    x = paddle.ones([3, 4])
+    model = Mixed("tensor")
+    calls: list[dict[str, Any]] = [{}, {"squash": False}, {"scale": -1.0}, {}]
+    strategy = on_ipus(model, training)
+    traced = paddle.jit.to_static(model)
+    try:
+        for arguments in calls:
+            expected = plain(Mixed.forward(model, x, **arguments))
+            assert plain(traced(x, **arguments)) == expected
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize("form", ["tensor", "list of one", "dictionary", "dictionary of one"])
+def test_a_layer_returns_what_it_returns_elsewhere(form: str) -> None:
+    x = paddle.ones([3, 4])
+    model = Mixed(form)
+    expected = plain(model(x))
+    strategy = on_ipus(model)
+    try:
+        assert plain(paddle.jit.to_static(model)(x)) == expected
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize(
+    "form", ["marked dictionary", "dictionary before the loss", "dictionary of one"]
+)
+def test_a_dictionary_trains_where_it_is_clear_what_the_loss_is(form: str) -> None:
+    x = paddle.ones([3, 4])
+    weights = []
+    for used in (form, "pair"):
+        model = Mixed(used)
+        strategy = on_ipus(model, training=True)
+        try:
+            paddle.jit.to_static(model)(x)
+        finally:
+            strategy.release_patch()
+        weights.append(model.linear.weight.numpy())
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-5)
+
+
+def test_a_dictionary_that_does_not_say_what_the_loss_is() -> None:
+    model = Mixed("dictionary")
+    strategy = on_ipus(model, training=True)
+    try:
+        with pytest.raises(PaddleTrainingInvalid, match=r"SIPU-4010: .* dictionary .loss, others"):
+            paddle.jit.to_static(model)(paddle.ones([3, 4]))
+    finally:
+        strategy.release_patch()
+
+
+def test_a_layer_to_be_trained_needs_an_optimizer() -> None:
+    strategy = IpuStrategy()
+    try:
+        with pytest.raises(PaddleTrainingInvalid, match=r"SIPU-4010(.|\n)*set_optimizer"):
+            paddle.jit.to_static(Mixed("tensor"))(paddle.ones([3, 4]))
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize("optimizer", [None, "adam", paddle.optimizer.Adam])
+def test_what_is_no_optimizer_is_refused(optimizer: Any) -> None:
+    strategy = IpuStrategy()
+    try:
+        with pytest.raises(InvalidIpuOption, match=r"SIPU-4002: set_optimizer takes"):
+            strategy.set_optimizer(optimizer)
+        assert not hasattr(strategy, "_optimizer")
+    finally:
+        strategy.release_patch()
+
+
+@pytest.mark.parametrize("rows", [None, 3, -1])
+@pytest.mark.parametrize("released", [False, True])
+def test_a_layer_is_saved_as_it_is(rows: int | None, released: bool, tmp_path: Path) -> None:
+    """For any device, with the weights trained so far, and trains on."""
+    x = paddle.ones([3, 4])
+    model = Mixed("pair")
+    strategy = on_ipus(model, training=True)
+    traced = paddle.jit.to_static(model)
+    spec = None if rows is None else [paddle.static.InputSpec([rows, 4], "float32", "x")]
+    try:
+        before = plain(traced(x))
+        if released:
+            strategy.release_patch()
+        paddle.jit.save(traced, str(tmp_path / "saved"), input_spec=spec)
+        weights = model.linear.weight.numpy()
+        after = plain(traced(x))
+        assert before != after
+        assert (model.linear.weight.numpy() != weights).any()  # it trains still
+    finally:
+        strategy.release_patch()
+    assert plain(paddle.jit.load(str(tmp_path / "saved"))(x)) == [*after]
+
+
+def test_a_layer_knows_its_compiled_program() -> None:
+    model = Mixed("tensor")
+    strategy = on_ipus(model)
+    try:
+        traced = paddle.jit.to_static(model)
+        traced(paddle.ones([3, 4]))
+        program = traced.forward.concrete_program.main_program
+        assert [feed["shape"] for feed in program_of(program)["feeds"]] == [[3, 4]]
     finally:
         strategy.release_patch()
 

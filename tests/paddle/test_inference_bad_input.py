@@ -370,9 +370,19 @@ def test_a_device_of_no_plugin(tiny_models, plugin):
         config.enable_custom_device("nobodys", 0)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        inference.create_predictor,
+        inference.Predictor,
+        lambda config: inference.PredictorPool(config, 2),
+        lambda config: inference.create_predictor(inference.Config(config)),
+    ],
+    ids=["create", "class", "pool", "copy"],
+)
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_weights_that_end_too_early_are_not_for_the_plugins_device(
-    tmp_path, tiny_models, in_memory, plugin
+    tmp_path, tiny_models, in_memory, make, plugin
 ):
     """Paddle takes them, and computes with what its memory happened to hold before."""
     program = (tiny_models / "tiny.pdmodel").read_bytes()
@@ -387,10 +397,10 @@ def test_weights_that_end_too_early_are_not_for_the_plugins_device(
         config.disable_glog_info()
         config.enable_custom_device("ipu", 0)
         if kept == len(weights):
-            inference.create_predictor(config)
+            make(config)
         else:
             with pytest.raises(errors.InferenceModelUnreadable, match="10 bytes are missing"):
-                inference.create_predictor(config)
+                make(config)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])

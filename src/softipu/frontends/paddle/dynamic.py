@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle.jit.dy2static.program_translator import ProgramCache
+
+from softipu.errors import PaddleTrainingInvalid
 
 from . import graphs
 from .backend import IpuBackend
@@ -38,7 +41,7 @@ class CompiledLayer:
         feed = {name: np.asarray(t) for name, t in zip(names, tensors, strict=True)}
         results = self._executable.run(feed, None, IpuBackend.get_instance())
         named = zip(self._executable.fetches, results, strict=True)
-        return self._nested([paddle.to_tensor(self._plain(*pair)) for pair in named])
+        return nested(self._outputs, [paddle.to_tensor(self._plain(*pair)) for pair in named])
 
     def _plain(self, name: str, result: Any) -> Any:
         """Losses of layers are scalars without a dimension: people write float(loss)."""
@@ -46,16 +49,106 @@ class CompiledLayer:
         is_scalar = not graphs.shape_of(block, name) and not self._executable.plan.leading
         return result.reshape(()) if is_scalar else result
 
-    def _nested(self, flat: list[Any]) -> Any:
-        """The results in the form that `forward` returned."""
-        tensors = iter(flat)
-        values = [
-            next(tensors) if hasattr(value, "name") else value
-            for value in paddle.utils.flatten(self._outputs)
-        ]
-        if len(values) == 1:
-            return values[0]
-        return paddle.utils.pack_sequence_as(self._outputs, values)
+
+def nested(outputs: Any, results: list[Any]) -> Any:
+    """The results in the form that `forward` returned; what is no tensor is as it was traced."""
+    if outputs is None:
+        return None
+    tensors = iter(results)
+    values = [
+        next(tensors) if _is_tensor(value) else value for value in paddle.utils.flatten(outputs)
+    ]
+    found = paddle.utils.pack_sequence_as(outputs, values)
+    return found[0] if len(found) == 1 else found  # Paddle has put a single one into a list
+
+
+def check_training(concrete_program: Any, strategy: Any) -> None:
+    """A layer to be trained needs an optimizer, and one of its results is the loss."""
+    if not strategy.is_training:
+        return
+    if getattr(strategy, "_optimizer", None) is None:  # set_optimizer makes the attribute
+        raise PaddleTrainingInvalid(
+            "The layer is to be trained, but there is no optimizer.",
+            cause="IpuStrategy says is_training=True, which is its default.",
+            remedy="Call strategy.set_optimizer(optimizer) first, or "
+            "strategy.set_graph_config(is_training=False).",
+        )
+    if not _marks_loss(concrete_program.main_program):
+        _check_last(concrete_program.outputs)
+
+
+@contextlib.contextmanager
+def tensors_alone(concrete_program: Any, class_instance: Any) -> Iterator[None]:
+    """Around a compilation, in which Paddle takes every argument and every result for a tensor.
+
+    Others are part of the traced program: Paddle traces again when an argument of them changes.
+    """
+    before = concrete_program.inputs, concrete_program.outputs
+    arguments = _tensors_in(before[0])
+    # Paddle leaves out what comes first: the layer.
+    concrete_program.inputs = [class_instance, *arguments] if class_instance else arguments
+    concrete_program.outputs = _tensors_in(before[1])
+    try:
+        yield
+    finally:
+        concrete_program.inputs, concrete_program.outputs = before
+
+
+def _marks_loss(program: Any) -> bool:
+    return any(op.type == "identity_loss" for op in program.global_block().ops)
+
+
+def _check_last(outputs: Any) -> None:
+    """The last result is the loss; a dictionary has no last one."""
+    while not _is_tensor(outputs):
+        is_dictionary = isinstance(outputs, dict)
+        parts = list(outputs.values() if is_dictionary else outputs or ())
+        parts = [part for part in parts if _tensors_in(part)]
+        if not parts:
+            return
+        if is_dictionary and len(parts) > 1:
+            raise PaddleTrainingInvalid(
+                f"The layer returns a dictionary ({', '.join(map(str, outputs))}), which does not "
+                "say what the loss is.",
+                cause="Without a mark the last result is the loss; a dictionary has no last one.",
+                remedy="Mark the loss with paddle.incubate.identity_loss, or return it last, "
+                "beside the dictionary.",
+            )
+        outputs = parts[-1]
+
+
+def _tensors_in(values: Any) -> list[Any]:
+    return [value for value in paddle.utils.flatten(values) if _is_tensor(value)]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, paddle.base.framework.Variable)
+
+
+class _Untouched(ProgramCache):
+    """Traces what is asked for, whatever a layer's own cache holds and whoever patches it."""
+
+    def __init__(self, cache: Any) -> None:
+        super().__init__()
+        self._recent_cache_key = cache._recent_cache_key
+        self._programs = len(cache)
+
+    def __len__(self) -> int:
+        return self._programs
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._build_once(key)
+
+
+@contextlib.contextmanager
+def traced_anew(function: Any) -> Iterator[None]:
+    """Around a look at the program of a traced function, which stays compiled for the IPU."""
+    cache = function._program_cache
+    function._program_cache = _Untouched(cache)
+    try:
+        yield
+    finally:
+        function._program_cache = cache
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ _on_plugin: weakref.WeakSet[Any] = weakref.WeakSet()
 #: Config -> the program and the weights that `set_model_buffer` gave it.
 _buffers: weakref.WeakKeyDictionary[Any, tuple[bytes, bytes]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
-_predictors_ready = False
+#: What was put in place already.
+_done: set[Callable[[Any], None]] = set()
 
 
 def install(paddle: Any) -> None:
@@ -135,6 +136,8 @@ def _check_plugin(core: Any, native: Callable[..., None]) -> Callable[..., None]
         native(self, device_type, device_id, *precision, **named)
         if device_type == "ipu":
             _on_plugin.add(self)
+            _once(_inherit, core)
+            _once(_check_constructors, core)
 
     enable_custom_device.__doc__ = native.__doc__
     return enable_custom_device
@@ -154,10 +157,7 @@ def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def create_predictor(config: Any) -> Any:
         """A predictor for the model of a Config; on IPUs if it asks for them."""
         if options_of(config) is None:
-            if config in _on_plugin:
-                from . import inference_model
-
-                inference_model.check_whole(config, buffers_of(config))
+            _check_weights(config)
             return native(config)
         from .inference_predictor import IpuPredictor
 
@@ -166,27 +166,61 @@ def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return create_predictor
 
 
+def _check_weights(config: Any) -> None:
+    """For the plugin's device; where IPUs of ours are asked for, a session looks at everything."""
+    if config in _on_plugin:
+        from . import inference_model
+
+        inference_model.check_whole(config, buffers_of(config))
+
+
+def _check_constructors(core: Any) -> None:
+    """Predictors are also made without `create_predictor`, by the classes themselves."""
+    for kind in (core.PaddleInferPredictor, core.PredictorPool):
+        kind.__init__ = _checking_weights(kind.__init__)
+
+
+def _checking_weights(construct: Callable[..., None]) -> Callable[..., None]:
+    def __init__(self: Any, config: Any, *arguments: Any) -> None:
+        if options_of(config) is None:
+            _check_weights(config)
+        construct(self, config, *arguments)
+
+    return __init__
+
+
 def _prepare_predictors(core: Any) -> None:
-    global _predictors_ready
+    _once(_inherit, core)
+    _once(_install_predictors, core)
+
+
+def _install_predictors(core: Any) -> None:
+    from . import inference_predictor
+
+    inference_predictor.install(core)
+
+
+def _once(step: Callable[[Any], None], core: Any) -> None:
     with _lock:
-        if not _predictors_ready:
-            from . import inference_predictor
-
-            _inherit(core.AnalysisConfig)
-            inference_predictor.install(core)
-            _predictors_ready = True
+        if step not in _done:
+            step(core)
+            _done.add(step)
 
 
-def _inherit(config_class: Any) -> None:
+def _inherit(core: Any) -> None:
     """A copy of a Config says about IPUs what the original says."""
+    config_class = core.AnalysisConfig
     native = config_class.__init__
 
     def __init__(self: Any, *arguments: Any) -> None:
         native(self, *arguments)
         if len(arguments) == 1 and isinstance(arguments[0], config_class):
-            if arguments[0] in _options:
-                _options[self] = _options[arguments[0]].copy()
-            if arguments[0] in _buffers:
-                _buffers[self] = _buffers[arguments[0]]
+            original = arguments[0]
+            if original in _options:
+                _options[self] = _options[original].copy()
+            if original in _buffers:
+                _buffers[self] = _buffers[original]
+            if original in _on_plugin:
+                _on_plugin.add(self)
 
     config_class.__init__ = __init__

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from softipu.errors import InvalidIpuOption, InvalidIpuPlacement
 
 from . import devices, launcher, legacy_fluid, places, run_check, usage
 
@@ -98,11 +102,12 @@ def _patch_classes(paddle: Any) -> None:
     """Using the API is the sign that this program is for the IPU."""
     compiler, framework = paddle.base.compiler, paddle.base.framework
     compiler.IpuStrategy.__init__ = _activating(compiler.IpuStrategy.__init__)
+    compiler.IpuStrategy.set_optimizer = _taking(paddle, compiler.IpuStrategy.set_optimizer)
     _patch_compiled_program(compiler)
     for name in ("ipu_shard_guard", "set_ipu_shard"):
-        activated = _activating(getattr(framework, name))
+        placing = _placing(getattr(framework, name))
         for module in (framework, paddle.base, paddle.static):
-            setattr(module, name, activated)
+            setattr(module, name, placing)
 
 
 def _patch_compiled_program(compiler: Any) -> None:
@@ -138,6 +143,43 @@ def _activating(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
         usage.activate()
+        return original(*args, **kwargs)
+
+    return function
+
+
+def _taking(paddle: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def set_optimizer(self: Any, optimizer: Any) -> None:
+        if not isinstance(optimizer, paddle.optimizer.Optimizer):
+            raise InvalidIpuOption(
+                f"set_optimizer takes a paddle.optimizer.Optimizer, not {optimizer!r} "
+                f"({type(optimizer).__name__}).",
+                cause="A layer is trained by an optimizer of Paddle's.",
+                remedy="Make one with the parameters of the layer.",
+            )
+        original(self, optimizer)
+
+    return set_optimizer
+
+
+def _placing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrong numbers are refused where they are given: Paddle looks at them for each operation."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        usage.activate()
+        given = signature.bind(*args, **kwargs).arguments
+        for name in ("index", "stage"):
+            number = given.get(name, -1)
+            if not isinstance(number, numbers.Integral) or isinstance(number, bool):
+                raise InvalidIpuPlacement(
+                    f"{original.__name__}: {name} is a whole number, not {number!r} "
+                    f"({type(number).__name__}).",
+                    cause="IPUs and stages are counted from 0; -1 stands for none.",
+                    remedy=f"Correct {name}.",
+                )
         return original(*args, **kwargs)
 
     return function
@@ -180,11 +222,13 @@ def _patch_tracing(patcher: Any) -> None:
     def convert_concrete_program(
         strategy: Any, concrete_program: Any, class_instance: Any = None
     ) -> Any:
-        from .dynamic import optimizer_states_kept, weights_in_host_memory
+        from . import dynamic
 
+        dynamic.check_training(concrete_program, strategy)
         with (
-            weights_in_host_memory(concrete_program.parameters),
-            optimizer_states_kept(strategy),
+            dynamic.tensors_alone(concrete_program, class_instance),
+            dynamic.weights_in_host_memory(concrete_program.parameters),
+            dynamic.optimizer_states_kept(strategy),
         ):
             return convert(strategy, concrete_program, class_instance)
 
@@ -203,6 +247,40 @@ def _patch_tracing(patcher: Any) -> None:
         return CompiledLayer(executable, concrete_program.outputs)
 
     partial_program.partial_program_from = partial_program_from
+    _patch_saving(patcher)
+
+
+def _patch_saving(patcher: Any) -> None:
+    """What `paddle.jit.save` writes is the layer as it is, not what was compiled for the IPU."""
+    from paddle import in_dynamic_mode
+    from paddle.jit.dy2static.program_translator import ASTStaticFunction, ProgramCache
+
+    patch = patcher.patch_program_cache
+
+    @functools.wraps(patch)
+    def patch_program_cache(strategy: Any) -> None:
+        patch(strategy)
+        find = ProgramCache.__getitem__
+
+        def remembering(self: Any, key: Any) -> Any:
+            self._recent_cache_key = key  # Paddle's own does, its patch for IPUs does not
+            return find(self, key)
+
+        ProgramCache.__getitem__ = remembering
+
+    patcher.patch_program_cache = staticmethod(patch_program_cache)
+    specify = ASTStaticFunction.concrete_program_specify_input_spec
+
+    @functools.wraps(specify)
+    def concrete_program_specify_input_spec(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not usage.in_use() or in_dynamic_mode():  # a program asks for what is compiled
+            return specify(self, *args, **kwargs)
+        from .dynamic import traced_anew
+
+        with traced_anew(self):
+            return specify(self, *args, **kwargs)
+
+    ASTStaticFunction.concrete_program_specify_input_spec = concrete_program_specify_input_spec
 
 
 def _patch_graph_breaks() -> None:

@@ -299,6 +299,15 @@ def _add_custom_op(strategy: IpuStrategy, name: str, value: Any) -> None:
             "Invalid argument, key must be one of paddle_op, popart_op, domain or version, but "
             f"received {unknown[0]}"
         )
+    for key in ("paddle_op", "popart_op", "domain"):
+        given = value.get(key, CustomOp.domain if key == "domain" else None)
+        if not isinstance(given, str) or not given:
+            raise InvalidIpuOption(f"{key} of a custom operation is a name, not {_named(given)}.")
+    version = value.get("version", CustomOp.version)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+        raise InvalidIpuOption(
+            f"version of a custom operation is a whole number from 0, not {_named(version)}."
+        )
     strategy.custom_ops.append(CustomOp(**value))
 
 
