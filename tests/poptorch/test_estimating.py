@@ -18,6 +18,7 @@ from softipu.errors import (
     EstimateTargetUnknown,
     GraphEmpty,
     OptionsContradict,
+    ReportUnwritable,
     SettingsContradict,
     SweepUnreadable,
 )
@@ -335,6 +336,14 @@ def test_the_command_writes_a_report_with_changes_tried(
     assert softipu.estimate(Net(), torch.randn(4, 64), hints=True).hints_tried is True
     with pytest.raises(SystemExit):
         main(["resnet50", "--report", "out", "--compare", "bow"])
+
+
+def test_a_report_that_can_not_be_written_is_told_before_the_model_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ReportUnwritable, match=f"--report {tmp_path / 'file'}"):
+        main(["no-such-model", "--report", str(tmp_path / "file")])
 
 
 def test_a_model_by_name_is_swept_over(capsys: pytest.CaptureFixture[str]) -> None:

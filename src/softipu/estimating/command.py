@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from softipu.errors import SoftIPUError, SweepUnreadable
@@ -13,6 +14,7 @@ from softipu.machine import Estimate
 from softipu.machine import estimate as price
 from softipu.machine.text import GROUPINGS, compared, summary
 from softipu.tools import cli
+from softipu.tools.writable import prove_writable
 
 from .api import DEFAULT, chip_of, placed
 from .request import SWEPT, Request, count, io_tiles, proportion
@@ -85,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.compare is not None:
         chosen: _Chosen = {name: (request, name) for name in given.compare.split(",")}
         return _several(chosen, given.json)
+    if given.report is not None:
+        prove_writable("--report", Path(given.report))
     found = _estimate(request, given.arch, hints=True if given.report is not None else None)
     print(json.dumps(found.to_json()) if given.json else summary(found, given.by, given.top))
     if given.report is not None:

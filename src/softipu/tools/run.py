@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from .. import arch, settings
-from ..errors import ReportUnwritable, ScriptMissing
+from ..errors import ScriptMissing
 from . import cli
+from .writable import prove_writable
 
 #: A system named on the command line is meant: what would win over it is taken away.
 _OVERRIDDEN = (
@@ -95,19 +95,9 @@ def prepare_environment(
     settings.get("SOFTIPU_BACKEND", environment)
     if profile is not None:
         folder = Path(os.path.abspath(profile))
-        _prove_writable(folder)
+        prove_writable("--profile", folder)
         environment["SOFTIPU_PROFILE_DIR"] = str(folder)
     return environment
-
-
-def _prove_writable(folder: Path) -> None:
-    """Reports are written when a program was compiled: too late to learn that they can't be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as stream:
-            stream.write(b"\0")
-    except OSError as error:
-        raise ReportUnwritable(f"--profile {folder}: {error.strerror or error}.") from error
 
 
 def _check_module(name: str) -> None:
