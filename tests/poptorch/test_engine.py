@@ -226,6 +226,28 @@ def test_inference_is_the_same_whichever_variants_take_turns(
     assert tuner_of(executor).settled
 
 
+@pytest.mark.parametrize("chunk", [3, 4])
+@pytest.mark.parametrize("mode", [m for m in poptorch.OutputMode if m.name != "Default"])
+def test_results_of_replicas_stay_apart_wherever_a_variants_steps_begin(
+    mode: poptorch.OutputMode,
+    chunk: int,
+    instant_compiler: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step of three or four micro-batches after one of a single one begins with any replica."""
+    names = tried(monkeypatch)
+    monkeypatch.setattr(tuning, "chunk_sizes", lambda plan, memory: [chunk])
+    model = seeded(Net).eval()
+    shape = Shape(2, iterations=4, replicas=2)
+    period = 2 if mode == poptorch.OutputMode.EveryN else 1
+    executor = poptorch.inferenceModel(model, shape.options(mode=mode, period=period))
+    inputs = batch(shape.host)
+    expected = returned(Loop(model, shape).infer(*inputs), 0, mode, period)
+    for _ in range(40):
+        same(executor(*inputs)[0], expected)
+    assert {"loop", f"frozen coalesced {chunk}"} < set(names)
+
+
 def test_buffers_sent_by_name_reach_every_variant() -> None:
     model = seeded(lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))).eval()
     options = quiet().deviceIterations(2)

@@ -76,7 +76,7 @@ class Runner:
                 start += size
                 _interrupts.let_through()
         joined = [
-            output.join(kept, batching) if kept else torch.empty(0, device=device)
+            output.join(kept) if kept else torch.empty(0, device=device)
             for output, kept in zip(self.plan.collected, parts, strict=True)
         ]
         return joined if device.type == "cpu" else [tensor.cpu() for tensor in joined]
@@ -89,18 +89,33 @@ class Runner:
             size = result.shape[0]
             wanted = [i for i in range(size) if output.keeps(start + i, batching)]
             if len(wanted) == size:
-                self._keep(output, kept, result)
+                self._keep(output, kept, result, start)
             elif wanted:
                 kept.append(result[wanted])
 
-    def _keep(self, output: Output, kept: list[torch.Tensor], result: torch.Tensor) -> None:
+    def _keep(
+        self, output: Output, kept: list[torch.Tensor], result: torch.Tensor, start: int
+    ) -> None:
         """Sums are added up as they come, so that a long loop holds one result, not all."""
-        replicas = self.plan.batching.replicas
-        if output.mode != "Sum" or result.shape[0] % replicas:
+        if output.mode != "Sum":
             kept.append(result)
             return
-        total = result.view(-1, replicas, *result.shape[1:]).sum(0, dtype=result.dtype)
+        replicas = self.plan.batching.replicas
+        turns = _whole_turns(result, start, replicas)
+        total = turns.view(-1, replicas, *result.shape[1:]).sum(0, dtype=result.dtype)
         if kept:
             kept[0] = kept[0] + total
         else:
             kept.append(total)
+
+
+def _whole_turns(result: torch.Tensor, start: int, replicas: int) -> torch.Tensor:
+    """A part with zeros for the replicas before its first run and after its last: a variant's
+    steps may begin and end with any replica."""
+    before = start % replicas
+    after = -(before + result.shape[0]) % replicas
+    if not before and not after:
+        return result
+    whole = result.new_zeros((before + result.shape[0] + after, *result.shape[1:]))
+    whole[before : before + result.shape[0]] = result
+    return whole
