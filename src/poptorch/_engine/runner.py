@@ -52,7 +52,7 @@ class Runner:
         with drawing():
             if not self._random:
                 return self._run(inputs)
-            with self.memory.random.active(self.memory.device):
+            with self.memory.random.active():
                 return self._run(inputs)
 
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -61,9 +61,8 @@ class Runner:
         batching = self.plan.batching
         device = self.memory.device
         self.tuner.begin_call()
-        if device.type != "cpu":
-            inputs = [tensor.to(device, non_blocking=True) for tensor in inputs]
-        rows = [batching.split(tensor) for tensor in inputs]
+        held = inputs if device.type == "cpu" else [_sent(tensor, device) for tensor in inputs]
+        rows = [batching.split(tensor) for tensor in held]
         parts: list[list[torch.Tensor]] = [[] for _ in self.plan.collected]
         start = 0
         with torch.no_grad():
@@ -75,6 +74,9 @@ class Runner:
                 self._collect(parts, self.tuner.run(chosen, chunk), start)
                 start += size
                 _interrupts.let_through()
+            if held is not inputs:
+                for index in self.plan.program.written_inputs:
+                    inputs[index].copy_(held[index])
         joined = [
             output.join(kept) if kept else torch.empty(0, device=device)
             for output, kept in zip(self.plan.collected, parts, strict=True)
@@ -107,6 +109,10 @@ class Runner:
             kept[0] = kept[0] + total
         else:
             kept.append(total)
+
+
+def _sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return tensor.to(device, non_blocking=True)
 
 
 def _whole_turns(result: torch.Tensor, start: int, replicas: int) -> torch.Tensor:
