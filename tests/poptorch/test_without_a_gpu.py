@@ -88,10 +88,16 @@ def test_states_go_from_one_memory_to_another_before_and_after_a_call(
             assert gpu[-1].tolist() == saved.random._bytes(0).tolist()
 
 
+@pytest.fixture
+def made() -> Executable:
+    """Compiled as long as random states are those of the CPU."""
+    executable: Executable = compiled(Noisy, Shape(2), training=False)
+    return executable
+
+
 def test_an_executable_and_one_that_is_served_have_states_of_the_gpu(
-    gpu: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
+    made: Executable, gpu: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = compiled(Noisy, Shape(2), training=False)
     moved = Executable(
         made.plan, made.arguments, made.structure, made.attachment, CUDA, 5, made.per_replica
     )
