@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import resource
 import statistics
 import tempfile
@@ -22,6 +23,8 @@ from .poptorch_rows import GPU_ROWS, ROWS, Row, hand_written, ours
 
 _SECONDS_PER_TURN = 0.4
 _SELF = ["benchmarks.poptorch"]
+#: Compiled forms are tried at once.
+_AT_ONCE = {"SOFTIPU_COMPILE_AFTER": "0.5"}
 _SIDES = ("softipu", "eager", "torch.compile")
 
 
@@ -36,19 +39,18 @@ def _timed(call: Callable[[], object], sync: Callable[[], None]) -> float:
     return (time.perf_counter() - start) / count
 
 
-def take_turns(row: Row, side: str, backend: str) -> None:
-    """One side in this process: gets ready, then takes a turn for every line it is sent."""
+def _sync(backend: str) -> Callable[[], None]:
     import torch
 
-    sync = torch.cuda.synchronize if backend == "cuda" else lambda: None
+    return torch.cuda.synchronize if backend == "cuda" else lambda: None
+
+
+def take_turns(row: Row, side: str, backend: str) -> None:
+    """One side in this process: gets ready, then takes a turn for every line it is sent."""
+    sync = _sync(backend)
     if side == "softipu":
         call = ours(row)
-        tuner: Any = None
-        for _ in range(400):
-            call()
-            tuner = call.executor._executable._runner.tuner  # type: ignore[attr-defined]
-            if tuner.settled:
-                break
+        tuner = _settled(call, 400)
         how = tuner.best.name if tuner.settled else f"{tuner.best.name}, not settled"
     else:
         call, how = hand_written(row, backend, compiled=side == "torch.compile"), side
@@ -59,7 +61,7 @@ def take_turns(row: Row, side: str, backend: str) -> None:
 
 def measure(row: Row, backend: str, rounds: int) -> dict[str, Any]:
     """All sides of one row: a process each, made ready one after the other, then in turns."""
-    settings = {"SOFTIPU_BACKEND": backend, "SOFTIPU_COMPILE_AFTER": "0.5"}
+    settings = {"SOFTIPU_BACKEND": backend} | _AT_ONCE
     players = {
         side: turns.Player([*_SELF, "--turns-of", side, row.name, "--backend", backend], settings)
         for side in _SIDES
@@ -136,43 +138,114 @@ def peaks(rows: tuple[Row, ...], backend: str) -> None:
         print(f"{row.name:36}" + "".join(f"{value:10.0f}" for value in values), flush=True)
 
 
-def growth() -> None:
-    """How the cost of a call grows with device iterations, and what a call costs beside them."""
+def _settled(call: Callable[[], object], most: int) -> Any:
+    """Calls until the tuner has tried what it has, or so often; returns the tuner."""
+    tuner: Any = None
+    for _ in range(most):
+        call()
+        tuner = call.executor._executable._runner.tuner  # type: ignore[attr-defined]
+        if tuner.settled:
+            break
+    return tuner
+
+
+def growth(backend: str) -> None:
+    """How the cost of a call grows with device iterations."""
+    row, sync = ROWS[0], _sync(backend)
+    print(f"\n{f'device iterations ({row.name})':44}{'ms per call':>12}{'us each':>10}  variant")
+    for iterations in (1, 10, 100, 1000):
+        call = ours(row, iterations)
+        tuner = _settled(call, max(400 // iterations, 3))
+        median = statistics.median(_timed(call, sync) for _ in range(5))
+        print(
+            f"{iterations:44}{median * 1e3:12.3f}{median / iterations * 1e6:10.1f}"
+            f"  {tuner.best.name}",
+            flush=True,
+        )
+
+
+def overheads(backend: str) -> None:
+    """What a call costs beside its steps, by options; the steps of a small layer cost little."""
+    # Nothing is tried meanwhile.
+    os.environ["SOFTIPU_DETERMINISTIC"] = "1"
+    print(f"\n{'a call with (linear 64, training)':44}{'us':>8}{'its steps':>11}{'the rest':>10}")
+    for name, change, turns_of in _OPTIONS:
+        call = _small(change, turns_of)
+        steps = _timed_steps(_settled(call, 400), backend)
+        whole, rest = [], []
+        for _ in range(2000):
+            steps.clear()
+            start = time.perf_counter()
+            call()
+            whole.append(time.perf_counter() - start)
+            rest.append(whole[-1] - sum(steps))
+        all_of_it, beside = statistics.median(whole) * 1e6, statistics.median(rest) * 1e6
+        print(f"{name:44}{all_of_it:8.1f}{all_of_it - beside:11.1f}{beside:10.1f}", flush=True)
+
+
+def _timed_steps(tuner: Any, backend: str) -> list[float]:
+    """Grows by the seconds of each step from now on."""
+    steps: list[float] = []
+    run, sync = tuner.run, _sync(backend)
+
+    def timed(chosen: Any, inputs: Any) -> Any:
+        start = time.perf_counter()
+        results = run(chosen, inputs)
+        sync()
+        steps.append(time.perf_counter() - start)
+        return results
+
+    tuner.run = timed
+    return steps
+
+
+def _accumulate(options: Any) -> None:
+    options.Training.gradientAccumulation(8)
+
+
+#: What is measured: options and how many micro-batches they make of a call.
+_OPTIONS: tuple[tuple[str, Callable[[Any], object], int], ...] = (
+    ("default options", lambda options: None, 1),
+    ("deviceIterations(8)", lambda options: options.deviceIterations(8), 8),
+    ("gradientAccumulation(8)", _accumulate, 8),
+    ("replicationFactor(8)", lambda options: options.replicationFactor(8), 8),
+    (
+        "an anchored gradient",
+        lambda options: options.anchorTensor("gradient", "Gradient___model.weight"),
+        1,
+    ),
+)
+
+
+def _small(change: Callable[[Any], object], micro_batches: int) -> Callable[[], object]:
+    """Training of one layer with these options."""
     import torch
 
     import poptorch
 
-    print(f"\n{'device iterations (linear 64, training)':44}{'ms per call':>12}{'us each':>10}")
-    for iterations in (1, 10, 100, 1000):
-        model = torch.nn.Linear(64, 64)
-        options = poptorch.Options().deviceIterations(iterations).showCompilationProgressBar(False)
-        loss = lambda x, model=model: poptorch.identity_loss(model(x), "mean")  # noqa: E731
-        wrapped = _Lossy(model, loss)
-        executor = poptorch.trainingModel(wrapped, options)
-        x = torch.randn(4 * iterations, 64)
-        for _ in range(3):
-            executor(x)
-        times = []
-        for _ in range(7):
-            start = time.perf_counter()
-            executor(x)
-            times.append(time.perf_counter() - start)
-        median = statistics.median(times)
-        print(f"{iterations:44}{median * 1e3:12.3f}{median / iterations * 1e6:10.1f}", flush=True)
+    options = poptorch.Options().showCompilationProgressBar(False)
+    change(options)
+    executor = poptorch.trainingModel(_with_loss(torch.nn.Linear(64, 64)), options)
+    x = torch.randn(4 * micro_batches, 64)
+    call = lambda: executor(x)  # noqa: E731
+    call.executor = executor  # type: ignore[attr-defined]
+    return call
 
 
-def _Lossy(model: Any, loss: Callable[..., Any]) -> Any:
+def _with_loss(model: Any) -> Any:
     import torch
 
-    class Lossy(torch.nn.Module):
+    import poptorch
+
+    class WithLoss(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return loss(x)
+            return poptorch.identity_loss(self.model(x), "mean")
 
-    return Lossy()
+    return WithLoss()
 
 
 def main() -> None:
@@ -183,7 +256,7 @@ def main() -> None:
     parser.add_argument("--skip-table", action="store_true", help="no speeds, only what follows")
     parser.add_argument("--first", action="store_true", help="also the time to the first result")
     parser.add_argument("--memory", action="store_true", help="also peak memory")
-    parser.add_argument("--growth", action="store_true", help="also cost by device iterations")
+    parser.add_argument("--growth", action="store_true", help="also cost by iterations and options")
     parser.add_argument("--turns-of", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--first-of", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
@@ -205,7 +278,9 @@ def main() -> None:
         if args.memory:
             peaks(rows, args.backend)
         if args.growth:
-            growth()
+            os.environ |= {"SOFTIPU_BACKEND": args.backend} | _AT_ONCE
+            growth(args.backend)
+            overheads(args.backend)
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ class Row:
         model = models.WithLoss(self.make()).train() if self.training else self.make().eval()
         return model.half() if self.half else model
 
-    def inputs(self) -> list[torch.Tensor]:
-        """One host batch."""
+    def inputs(self, times: int = 1) -> list[torch.Tensor]:
+        """One host batch, or several of them in one."""
         torch.manual_seed(1)
-        count = self.micro * self.many
+        count = self.micro * self.many * times
         if self.tokens:
             x = torch.randint(0, self.classes, (count, *self.shape))
             target = torch.randint(0, self.classes, (count, *self.shape))
@@ -104,15 +104,15 @@ def hand_written(row: Row, device: str, *, compiled: bool) -> Callable[[], objec
     return train if row.training else infer
 
 
-def ours(row: Row) -> Callable[[], object]:
-    """The same by PopTorch."""
+def ours(row: Row, iterations: int = 1) -> Callable[[], object]:
+    """The same by PopTorch; in training as many times as there are device iterations."""
     import poptorch
 
     options = poptorch.Options().showCompilationProgressBar(False)
-    inputs = row.inputs()
+    inputs = row.inputs(iterations)
     model = row.model()
     if row.training:
-        options.Training.gradientAccumulation(row.many)
+        options.deviceIterations(iterations).Training.gradientAccumulation(row.many)
         optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         executor = poptorch.trainingModel(model, options, optimizer)
     else:

@@ -6,7 +6,6 @@ Public names only; every one of them is documented where it is defined.
 from __future__ import annotations
 
 import atexit
-import copy
 import os
 from collections.abc import Callable
 from typing import Any
@@ -64,16 +63,16 @@ def trainingModel(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on "
             "the model to unwrap before wrapping again."
         )
-    return PoplarExecutor(
-        copy.copy(model), options, True, __version__, optimizer=optimizer, user_model=model
-    )
+    copied = _weights.shallow_copy(model)
+    return PoplarExecutor(copied, options, True, __version__, optimizer=optimizer, user_model=model)
 
 
 def inferenceModel(model: Any, options: Options | None = None) -> PoplarExecutor:
     """The model for inference on IPUs."""
     if isinstance(model, PoplarExecutor):
         model = model._user_model
-    return PoplarExecutor(copy.copy(model), options, False, __version__, user_model=model)
+    copied = _weights.shallow_copy(model)
+    return PoplarExecutor(copied, options, False, __version__, user_model=model)
 
 
 def load(filename: str, edit_opts_fn: Callable[[Options], None] | None = None) -> PoplarExecutor:

@@ -29,7 +29,12 @@ from ._executable import Executable
 from ._inputs import Arguments, CompiledArguments
 from ._logging import logger, native
 from ._ops_overlap import OVERLAP, check_overlap_settings, take_overlaps
-from ._replicas import check_grouping, check_shards, shard_of_each_replica
+from ._replicas import (
+    check_grouping,
+    check_shards,
+    shard_of_each_replica,
+    warn_about_retrieval,
+)
 from ._strategies import PipelinedExecution, check_pipeline, forward_stages, ipus_needed
 from .enums import CommGroupType, OutputMode, ReductionType
 from .optim import _rules
@@ -312,9 +317,10 @@ def shards_of(job: Job) -> tuple[tuple[str, tuple[int, ...]], ...]:
                 f"per_replica_params names {name}, which is no parameter of the model.",
                 remedy=f"Name one of {', '.join(job.parameters) or 'none: it has no parameters'}.",
             )
-        kind, shards, _ = check_grouping(name, group_type, size, mode, replicas)
+        kind, shards, retrieved = check_grouping(name, group_type, size, mode, replicas)
         of_replicas = shard_of_each_replica(kind, shards, replicas)
         check_shards(name, job.parameters[name], of_replicas)
+        warn_about_retrieval(name, retrieved, of_replicas)
         found.append((name, of_replicas))
     return tuple(found)
 

@@ -36,8 +36,10 @@ class Capture:
     losses: list[torch.Tensor] = field(default_factory=list)
     notes: list[tuple[torch.Tensor, str, Any]] = field(default_factory=list)
     inputs: list[torch.Tensor] = field(default_factory=list)
-    #: Copies that stand where the program has views, and what it views there.
-    copies: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    #: Copies that stand where the program has views, what it views there, and in which line.
+    copies: list[tuple[torch.Tensor, torch.Tensor, str]] = field(default_factory=list)
+    #: Where the program first uses tensors that are no part of it, by the names of their nodes.
+    lines: dict[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> Place:

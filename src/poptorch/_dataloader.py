@@ -16,6 +16,7 @@ from ._async_data import AsynchronousDataAccessor
 from ._data_compat import accept_data_source
 from ._data_partition import Partition, Share, SharedShuffle, combined
 from ._errors import createPoptorchError
+from ._executor_options import check_input_groups
 from ._logging import logger
 from .enums import DataLoaderMode
 from .options import Options
@@ -267,6 +268,7 @@ def _require(condition: bool, otherwise: str) -> None:
 
 
 def _batches_per_step(options: Options) -> int:
+    check_input_groups(options)
     replicas = options.replication_factor // options.input_group_size
     return int(options.device_iterations * replicas * options.Training.gradient_accumulation)
 

@@ -256,7 +256,11 @@ def _executable(compiled: Compiled, job: Job) -> Executable:
 
 
 def _cache_directory(options: Options) -> str | None:
-    chosen = options._Popart.options.get("cachePath") or settings.get("POPTORCH_CACHE_DIR")
+    native = options._Popart.options
+    # Switched off is stronger than any path, from before or from the environment.
+    if not native.get("enableEngineCaching", True):
+        return None
+    chosen = native.get("cachePath") or settings.get("POPTORCH_CACHE_DIR")
     return os.fspath(chosen) if chosen else None
 
 

@@ -12,10 +12,23 @@ from .options import Options, PipelinedExecution, ShardedExecution
 def own_options(options: Any, training: bool) -> Options:
     """A copy for the executor; the user's own are frozen from here on."""
     chosen = _copied(options)
+    check_input_groups(chosen)
     _choose_output_mode(chosen, training)
     if not training:
         _refuse_accumulation(chosen)
     return chosen
+
+
+def check_input_groups(options: Options) -> None:
+    """The setter has checked this, but replicationFactor may have changed since."""
+    size, replicas = options.input_group_size, options.replication_factor
+    if replicas % size:
+        raise createPoptorchError(
+            f"Groups of {size} replicas that share inputs do not divide {replicas} replicas.",
+            cause="Options.replicationFactor was set again after inputReplicaGrouping.",
+            remedy="Call replicationFactor first, and then inputReplicaGrouping with a size that "
+            "divides it.",
+        )
 
 
 def _copied(options: Any) -> Options:

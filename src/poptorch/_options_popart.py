@@ -50,7 +50,8 @@ _OWN = (
     _chosen("used", "connection_type", "DeviceConnectionType", 3),
     _chosen(_IGNORED, "sync_pattern", "SyncPattern", 3),
     _chosen("used", "accumulation_and_replication_reduction_type", "popart::ReductionType", 3),
-    _chosen("used", "meanAccumulationAndReplicationReductionStrategy", "MeanReductionStrategy", 2),
+    _chosen(_IGNORED, "meanAccumulationAndReplicationReductionStrategy", "MeanReductionStrategy",
+            2),
 )  # fmt: skip
 
 #: What has a setter in the public API, or changes results or estimates.
@@ -60,6 +61,10 @@ _KNOWN_TO_US = (
         automaticLossScalingSettings.enabled groupNormStridedChannelGrouping"""),
     *_options("bool", "modelled", "instrumentWithHardwareCycleCounter enablePrefetchDatastreams"),
     *_options("bool", _IGNORED, "enableStochasticRounding rearrangeAnchorsOnHost"),
+    *_options("uint64", "used", "automaticLossScalingSettings.updatePeriod"),
+    *_options("floating point", "used", """
+        automaticLossScalingSettings.binEdgeLocation
+        automaticLossScalingSettings.thresholdUpperCountProportion"""),
     *_options("string", "used", "cachePath"),
     *_options("string", "modelled", "partialsTypeMatMuls"),
     *_options("uint64", "modelled", """
@@ -90,15 +95,12 @@ _COMPILER_ONLY = (
         scheduleNonWeightUpdateGradientConsumersEarly separateCallOpPdfs strictOpVersions
         useHostCopyOps"""),
     *_options("uint64", _IGNORED, """
-        accumulationFactor automaticLossScalingSettings.updatePeriod
-        batchSerializationSettings.factor compilationProgressTotal
+        accumulationFactor batchSerializationSettings.factor compilationProgressTotal
         executionPhaseSettings.phases executionPhaseSettings.stages
         finalDotOp firstDotOp globalReplicaOffset globalReplicationFactor looseThresholdAtPeak
         mergeVarUpdateMemThreshold swapLimitScheduler transitiveClosureOptimizationThreshold"""),
     *_options("floating point", _IGNORED, """
-        automaticLossScalingSettings.binEdgeLocation
-        automaticLossScalingSettings.thresholdUpperCountProportion outlineSequenceBreakCost
-        outlineThreshold timeLimitScheduler"""),
+        outlineSequenceBreakCost outlineThreshold timeLimitScheduler"""),
     *_options("string", _IGNORED, """
         customCodeletCompileFlags kahnTieBreaker logDir saveInitializersToFile
         serializedPoprithmsShiftGraphsDir"""),

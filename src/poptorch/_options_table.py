@@ -208,7 +208,8 @@ ROWS: tuple[Row, ...] = (
          meaning="Which of the results of one call are returned; EveryN needs the period."),
     _kept("connectionType", Param("connection_type", one_of(ConnectionType, as_value=True)),
           ConnectionType.Always.value,
-          "When IPUs are attached: before compiling, before running, or never."),
+          "Whether IPUs are attached (Never: no). Always and OnDemand are the same here: how many "
+          "IPUs a model needs is known once it is captured, and then they are taken."),
     _kept("syncPattern", Param("sync_pattern", one_of(SyncPattern, as_value=True)),
           SyncPattern.Full.value,
           "Which IPUs wait for each other around host I/O.", "ignored, warned once"),
@@ -233,7 +234,8 @@ ROWS: tuple[Row, ...] = (
          meaning="Seed of the IPU's random numbers. Also seeds PyTorch's own generator."),
     _row("enableExecutableCaching", Param("path", optional(text)),
          key="cachePath", where="popart", write=_executable_cache,
-         meaning="Directory where compiled models are kept for the next time; None for none."),
+         meaning="Directory where compiled models are kept for the next time; None for none, "
+                 "whatever POPTORCH_CACHE_DIR says."),
     _kept("enableStableNorm", Param("enabled", flag), UNSET,
           "Whether norms are computed in the slower, more accurate way. They always are here.",
           "ignored, warned once", key="enableStableNorm", where="popart"),
@@ -263,8 +265,8 @@ ROWS: tuple[Row, ...] = (
           "Whether compilation shows a progress bar, and its time is measured.",
           key="_show_compilation_progress_bar", where="private"),
     _kept("sourceLocationExcludes", Param("excludes", names), default_source_location_excludes,
-          "Parts of paths: source files that match one of them are left out when an operation is "
-          "traced back to its line of code. Replaces the list.",
+          "Parts of paths: source files that match one of them are left out when an error of the "
+          "capture names a line of code. Replaces the list.",
           key="_source_location_excludes", where="private"),
     _row("appendToLocationExcludes", Param("excludes", text, variadic=True),
          write=_append_excludes,

@@ -143,9 +143,10 @@ TRAINING: tuple[Row, ...] = (
         "used", "accumulation_and_replication_reduction_type", ReductionType.Mean),
     Row("Training", "setMeanAccumulationAndReplicationReductionStrategy",
         (Param("mean_reduction_strategy", one_of(MeanReductionStrategy)),),
-        "When an averaged gradient is divided; models choose Running by themselves when they "
-        "accumulate in half precision.",
-        "used", "meanAccumulationAndReplicationReductionStrategy", MeanReductionStrategy.Post),
+        "When an averaged gradient is divided. Here the optimiser's accum_type alone decides: "
+        "sums in half precision take their shares as they come, others are divided at the end.",
+        "ignored, warned once", "meanAccumulationAndReplicationReductionStrategy",
+        MeanReductionStrategy.Post),
     _popart_row("Training", "setAutomaticLossScaling", Param("enabled", flag),
                 "automaticLossScalingSettings.enabled", "used",
                 "Whether the loss scale follows the gradients in half precision."),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ._errors import createPoptorchError
+from ._logging import warnOnce
 from .enums import CommGroupType, VariableRetrievalMode
 
 _SIZED = (CommGroupType.Consecutive, CommGroupType.Orthogonal)
@@ -59,6 +60,19 @@ def check_shards(name: str, value: torch.Tensor, of_replicas: tuple[int, ...]) -
             "replicas.",
             cause="A variable with replicaGrouping has one value for each group of replicas.",
             remedy=f"Make it of the shape {[groups, *value.shape[1:]]}, or choose other groups.",
+        )
+
+
+def warn_about_retrieval(
+    name: str, mode: VariableRetrievalMode, of_replicas: tuple[int, ...]
+) -> None:
+    """One value for each replica has no room in a parameter that has one for each group."""
+    if mode is VariableRetrievalMode.AllReplicas and len(set(of_replicas)) < len(of_replicas):
+        warnOnce(
+            f"all replicas {name}",
+            "replicaGrouping of %s: VariableRetrievalMode.AllReplicas has no effect on a software "
+            "IPU. The model gets one value for each group, which all replicas of it have.",
+            name,
         )
 
 

@@ -6,6 +6,7 @@ executor first. Copies, pickles and state dictionaries only ever contain the ori
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import sys
 import weakref
@@ -18,6 +19,8 @@ import torch
 from ._errors import createPoptorchError
 from ._logging import logger
 
+#: Where a module keeps its hooks.
+_HOOKS = tuple(name for name in vars(torch.nn.Module()) if "_hook" in name)
 _LOOKED_UP = frozenset({"_parameters", "_buffers", "forward", "state_dict"})
 
 
@@ -36,6 +39,16 @@ def is_wrapped(thing: Any) -> bool:
 def owner_of(model: Any) -> Any | None:
     """The training executor that wrapped a module, while it lives."""
     return type(model)._owner() if isinstance(model, Hooked) else None
+
+
+def shallow_copy(model: Any) -> Any:
+    """Of what the caller passed, so that capturing can change it; hooks are the same ones."""
+    made = copy.copy(model)
+    if isinstance(model, torch.nn.Module):
+        # What torch.compile returns is copied without them.
+        held = vars(model)
+        vars(made).update({name: held[name] for name in _HOOKS if name in held})
+    return made
 
 
 def name_of(model: Any) -> str:

@@ -78,7 +78,7 @@ class OutputMode(enum.IntEnum):
 
 
 class ConnectionType(enum.IntEnum):
-    """When IPUs are attached: `Always` before compiling, `OnDemand` before running, `Never`."""
+    """When IPUs are attached: `Always` and `OnDemand` as soon as a model is compiled, `Never`."""
 
     Always = 0
     OnDemand = 1
@@ -179,7 +179,7 @@ class CommGroupType(enum.IntEnum):
 
 
 class VariableRetrievalMode(enum.IntEnum):
-    """Whose copy of a grouped variable is read back: the first of each group, or everybody's."""
+    """Whose copy of a grouped variable is read back: here one for each group, as all are equal."""
 
     OnePerGroup = 0
     AllReplicas = 2

@@ -168,3 +168,77 @@ def test_a_call_of_the_host_runs_without_a_graph(cuda):
     x = torch.randn(4, 3)
     executor = poptorch.inferenceModel(Host())
     torch.testing.assert_close(executor(x), (x + 1) * 2 - 1)
+
+
+# --- random states --------------------------------------------------------------------------------
+
+
+def drops(seed=7):
+    options = poptorch.Options().randomSeed(seed).showCompilationProgressBar(False)
+    return poptorch.inferenceModel(nn.Dropout(0.5).train(), options)
+
+
+def test_a_state_read_before_the_first_call_is_one_of_the_gpu(cuda):
+    x = torch.ones(64)
+    expected = drops()(x)
+    executor = drops()
+    executor.compile(x)
+    state = executor.rng_state
+    assert len(state) == 3
+    assert torch.equal(executor(x), expected)
+    other = drops(seed=1)
+    other.compile(x)
+    other.rng_state = state
+    assert torch.equal(other(x), expected)
+
+
+def test_detaching_before_the_first_call_keeps_the_random_numbers(cuda):
+    x = torch.ones(64)
+    executor = drops()
+    executor.compile(x)
+    executor.detachFromDevice()
+    assert torch.equal(executor(x), drops()(x))
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_file_goes_on_with_the_random_numbers(cuda, tmp_path, calls):
+    x = torch.ones(64)
+    executor, path = drops(), str(tmp_path / "drops.poptorch")
+    executor.compile(x)
+    for _ in range(calls):
+        executor(x)
+    executor.save(path)
+    loaded = poptorch.load(path)
+    assert torch.equal(loaded(x), executor(x))
+
+
+# --- inputs that the model writes to, and results of replicas ---------------------------------------
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_what_a_model_writes_to_its_input_reaches_the_caller(cuda, iterations):
+    class Adds(nn.Module):
+        def forward(self, x):
+            x += 1
+            return x * 2
+
+    executor = poptorch.inferenceModel(Adds(), poptorch.Options().deviceIterations(iterations))
+    x = torch.zeros(8, 3)
+    for call in (1.0, 2.0, 3.0):
+        assert torch.equal(executor(x), torch.full((8, 3), 2 * call))
+        assert torch.equal(x, torch.full((8, 3), call))
+
+
+def test_sums_of_replicas_equal_the_cpu(cuda, monkeypatch):
+    found = []
+    torch.manual_seed(0)
+    model, x = Net().eval(), torch.randn(70, 1, 8, 8)
+    for backend in ("cpu", "cuda"):
+        monkeypatch.setenv("SOFTIPU_BACKEND", backend)
+        # 35 turns of two replicas: more than fit one mapped step, and an uneven rest.
+        options = poptorch.Options().replicationFactor(2).deviceIterations(35)
+        options.outputMode(poptorch.OutputMode.Sum)
+        executor = poptorch.inferenceModel(model, options)
+        found.append([executor(x) for _ in range(3)])
+    for left, right in zip(*found, strict=True):
+        torch.testing.assert_close(left, right, atol=1e-3, rtol=1e-3)

@@ -50,6 +50,16 @@ def modes(draw: Any, shape: Shape) -> tuple[poptorch.OutputMode, int]:
     return mode, period
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_groups_that_no_longer_divide_the_replicas_are_an_error(replicas: int) -> None:
+    options = Shape(replicas=2, group=2).options().replicationFactor(replicas)
+    message = f"Groups of 2 replicas that share inputs do not divide {replicas} replicas"
+    with pytest.raises(poptorch.Error, match=message):
+        poptorch.inferenceModel(Net(), options.clone())
+    with pytest.raises(poptorch.Error, match=message):
+        poptorch.DataLoader(options, [0, 1, 2, 3])
+
+
 @_FEW
 @given(st.data())
 def test_training_equals_a_loop_over_iterations_accumulation_and_replicas(data: Any) -> None:

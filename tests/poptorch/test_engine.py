@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -224,6 +225,58 @@ def test_inference_is_the_same_whichever_variants_take_turns(
     assert {"loop", "frozen loop", "frozen coalesced 3"} < set(names)
     assert any(name.startswith("compiled") for name in names)
     assert tuner_of(executor).settled
+
+
+class Cuts:
+    """In the place of a tuner: steps of these sizes, whatever they take."""
+
+    def __init__(self, loop: Any, sizes: list[int]) -> None:
+        self._loop = loop
+        self._sizes = iter(sizes)
+
+    def begin_call(self) -> None:
+        """Nothing to get ready."""
+
+    def choose(self, remaining: int) -> Any:
+        return SimpleNamespace(size=next(self._sizes))
+
+    def run(self, chosen: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        rows = [self._loop.step([t[i : i + 1] for t in inputs]) for i in range(chosen.size)]
+        return [torch.cat(column) for column in zip(*rows, strict=True)]
+
+
+@pytest.mark.parametrize("sizes", [[8], [1] * 8, [1, 4, 3], [3, 3, 1, 1], [2, 5, 1]], ids=str)
+@pytest.mark.parametrize("mode", [m for m in poptorch.OutputMode if m.name != "Default"])
+def test_results_of_replicas_stay_apart_wherever_steps_begin(
+    mode: poptorch.OutputMode, sizes: list[int]
+) -> None:
+    model = seeded(Net).eval()
+    shape = Shape(2, iterations=4, replicas=2)
+    period = 2 if mode == poptorch.OutputMode.EveryN else 1
+    executor = poptorch.inferenceModel(model, shape.options(mode=mode, period=period))
+    inputs = batch(shape.host)
+    turns = Loop(model, shape).infer(*inputs)
+    executor(*inputs)
+    assert executor._executable is not None
+    runner: Any = executor._executable._runner
+    runner.tuner = Cuts(runner.tuner._loop.variant, sizes)
+    for found, index in zip(executor(*inputs), (0, 1), strict=True):
+        same(found, returned(turns, index, mode, period))
+
+
+def test_sums_of_replicas_are_the_same_whichever_variants_take_turns(
+    instant_compiler: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tried(monkeypatch)
+    monkeypatch.setattr(tuning, "chunk_sizes", lambda plan, memory: [3])
+    model = seeded(Net).eval()
+    shape, mode = Shape(2, iterations=4, replicas=2), poptorch.OutputMode.Sum
+    executor = poptorch.inferenceModel(model, shape.options(mode=mode))
+    inputs = batch(shape.host)
+    expected = returned(Loop(model, shape).infer(*inputs), 0, mode)
+    for _ in range(40):
+        same(executor(*inputs)[0], expected)
+    assert {"loop", "frozen coalesced 3"} < set(names)
 
 
 def test_buffers_sent_by_name_reach_every_variant() -> None:

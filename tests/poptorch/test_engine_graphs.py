@@ -361,7 +361,7 @@ def test_a_packed_result_that_is_spread_is_not_fused() -> None:
 def test_on_a_gpu_float_checks_and_pinning_hold_too(
     checks: bool, pinned: str, best: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda, "Replayed", lambda base, memory: base)
+    monkeypatch.setattr(cuda, "Replayed", lambda base, *_: base)
     monkeypatch.setenv("SOFTIPU_DETERMINISTIC", pinned)
     made = compiled(Net, Shape(2, accumulation=4), training=True)
     tuner = cuda.CudaTuner(replace(made.plan, checks_floats=checks), apart(made.memory))

@@ -210,9 +210,33 @@ class Stops(Net):
         return out, nn.functional.mse_loss(out, target)
 
 
+class NormTwice(Net):
+    """One norm at two places, which updates its statistics twice for each micro-batch."""
+
+    def __init__(self, trains: bool = True) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm1d(3, momentum=0.3)
+        self.trains = trains
+
+    def forward(self, x: torch.Tensor, target: torch.Tensor) -> Any:
+        x = self.bn(x) * 2 + 1
+        held = self.bn.running_mean, self.bn.running_var
+        x = nn.functional.batch_norm(x, *held, training=self.trains, momentum=0.3)
+        return super().forward(x, target)
+
+
+class NormSeen(NormTwice):
+    """A second norm uses the statistics that the first has just updated."""
+
+    def __init__(self) -> None:
+        super().__init__(trains=False)
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
+        (NormTwice, "used elsewhere too"),
+        (NormSeen, "used elsewhere too"),
         (Counts, "writes to the buffer count"),
         (Writes, "writes to its inputs"),
         (Stops, "switches gradients"),

@@ -140,6 +140,23 @@ def test_a_line_of_a_notebook_is_named_though_it_is_in_no_file() -> None:
         infer(cell["cell"])(torch.ones(2))
 
 
+def test_files_that_the_options_exclude_are_not_named() -> None:
+    def guilty(x: torch.Tensor) -> torch.Tensor:
+        return branch(x)
+
+    file = os.path.basename(__file__)
+    excluding = [
+        quiet().appendToLocationExcludes(file),
+        quiet().sourceLocationExcludes(["nowhere", file]),
+    ]
+    for options in excluding:
+        with pytest.raises(poptorch.Error, match="needs the value of a tensor") as raised:
+            poptorch.inferenceModel(guilty, options)(torch.ones(2))
+        assert file not in str(raised.value)
+    with pytest.raises(poptorch.Error, match="in branch: `if x.sum"):
+        poptorch.inferenceModel(guilty, quiet().sourceLocationExcludes([]))(torch.ones(2))
+
+
 def test_shapes_that_do_not_fit_are_told_once_and_without_torch_s_own_traceback() -> None:
     logged: list[str] = []
     handler = logging.Handler(logging.ERROR)

@@ -225,6 +225,22 @@ def test_enable_executable_caching_takes_the_directory(tmp_path: Path, captures:
     assert len(entries(directory)) == 1
 
 
+def test_none_switches_the_cache_off_whoever_named_a_directory(
+    cache: Path, tmp_path: Path, captures: list[str]
+) -> None:
+    """A path from before, and POPTORCH_CACHE_DIR before the options were made and since."""
+    chosen = tmp_path / "chosen"
+    for _ in range(2):
+        options = quiet().enableExecutableCaching(str(chosen)).enableExecutableCaching(None)
+        poptorch.inferenceModel(seeded(Net), options)(*batch(2))
+    assert len(captures) == 2
+    assert not cache.exists()
+    assert not chosen.exists()
+    on_again = options.clone().enableExecutableCaching(str(chosen))
+    poptorch.inferenceModel(seeded(Net), on_again)(*batch(2))
+    assert len(entries(chosen)) == 1
+
+
 def test_without_a_directory_nothing_is_written(tmp_path: Path, captures: list[str]) -> None:
     for _ in range(2):
         poptorch.inferenceModel(seeded(Net), quiet())(*batch(2))

@@ -80,6 +80,21 @@ def test_a_model_for_torch_compile_is_captured_as_it_was_written(how: Any) -> No
     same_weights(model, loop.model)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_hooks_of_what_torch_compile_returned_are_followed(training: bool) -> None:
+    """`trainingModel` copies it, and torch's own copy has none of them."""
+    model = torch.compile(seeded(Norm))
+    model.register_forward_pre_hook(lambda module, args: (args[0] * 2, args[1]))
+    model.register_forward_hook(lambda module, args, result: (result[0] + 1, result[1]))
+    plain = seeded(Norm)
+    if not training:
+        model.eval()
+        plain.eval()
+    make = poptorch.trainingModel if training else poptorch.inferenceModel
+    x, target = batch(4)
+    same(make(model, quiet())(x, target)[0], plain(x * 2, target)[0].detach() + 1)
+
+
 @pytest.mark.filterwarnings("error:Using .torch.compile")
 def test_a_part_that_torch_compile_wrapped_is_captured_without_a_warning_of_hooks() -> None:
     layer, x = torch.nn.Linear(3, 2), torch.randn(4, 3)

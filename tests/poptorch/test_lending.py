@@ -129,3 +129,4 @@ def test_a_tensor_kept_from_another_capture_is_refused() -> None:
     with pytest.raises(poptorch.Error, match="earlier capture(.|\n)*no values") as raised:
         poptorch.inferenceModel(model, quiet())(x)
     assert raised.value.code == "SIPU-2002"
+    assert "in model: `return x + kept[0]`" in str(raised.value)

@@ -177,6 +177,15 @@ def test_a_run_and_a_file_remember_what_is_overlapped(tmp_path: Path) -> None:
 # --- session options -----------------------------------------------------------------------------
 
 
+class Halves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8).half()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return poptorch.identity_loss(self.layer(x), "mean")
+
+
 def compiled(options: poptorch.Options) -> None:
     poptorch.inferenceModel(nn.Linear(8, 8), options).compile(torch.randn(4, 8))
 
@@ -197,6 +206,39 @@ def test_a_session_option_without_effect_is_named_once(
     for _ in range(2):
         compiled(options)
     assert sum(name in text and "no effect" in text for text in warnings.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("updatePeriod", 2), ("binEdgeLocation", 0.25), ("thresholdUpperCountProportion", 1e-6)],
+)
+def test_settings_of_loss_scaling_are_used_and_not_warned_about(
+    warnings: pytest.LogCaptureFixture, name: str, value: Any
+) -> None:
+    options = quiet()
+    options.Training.setAutomaticLossScaling(True)
+    options._Popart.set(f"automaticLossScalingSettings.{name}", value)
+    model = Halves()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    trained = poptorch.trainingModel(model, options, optimizer)
+    trained.compile(torch.randn(4, 8).half())
+    assert trained._description is not None
+    assert value in trained._description.static["automatic_loss_scaling"].values()
+    assert not any("no effect" in text for text in warnings.messages)
+
+
+def test_when_a_mean_is_divided_is_named_once_and_chosen_without_a_word(
+    warnings: pytest.LogCaptureFixture,
+) -> None:
+    model = Halves()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, accum_type=torch.float16)
+    chosen = poptorch.trainingModel(model, quiet(), optimizer).options.Training
+    running = poptorch.MeanReductionStrategy.Running
+    assert chosen.meanAccumulationAndReplicationReductionStrategy == running
+    assert not warnings.messages
+    for _ in range(2):
+        quiet().Training.setMeanAccumulationAndReplicationReductionStrategy(running)
+    assert sum("no effect" in text for text in warnings.messages) == 1
 
 
 def test_what_options_have_by_themselves_is_not_warned_about(

@@ -12,6 +12,7 @@ from torch import nn
 import poptorch
 from poptorch import CommGroupType as Kind
 from poptorch import VariableRetrievalMode as Mode
+from poptorch import _logging
 
 REPLICAS = 4
 
@@ -70,6 +71,19 @@ def test_groups_have_their_values(kind: Any, shards: int, wanted: list[float]) -
 def test_what_can_not_be_is_an_error(groups: int, arguments: Any, message: str) -> None:
     with pytest.raises(poptorch.Error, match=message):
         grouped(groups, *arguments)
+
+
+def test_all_replicas_of_a_group_have_one_value_and_a_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_logging, "_warned", set())
+    for kind, shards, groups in ((Kind.NoGrouping, 0, 4), (Kind.Consecutive, 1, 4)):
+        grouped(groups, kind, shards, Mode.AllReplicas)
+    assert "AllReplicas" not in caplog.text, "each is a group of its own"
+    for _ in range(2):
+        found = grouped(2, Kind.Consecutive, 2, Mode.AllReplicas)
+    same(found, torch.tensor([1.0, 1.0, 2.0, 2.0]))
+    assert sum("of scale: VariableRetrievalMode.AllReplicas" in m for m in caplog.messages) == 1
 
 
 def test_groups_are_chosen_before_compiling() -> None:

@@ -108,5 +108,8 @@ class Writes(Turned):
 
 
 def test_a_write_that_would_be_lost_is_refused() -> None:
-    with pytest.raises(poptorch.Error, match=r"(?s)writes.*view\(\).*Way out: Write to the tensor"):
+    with pytest.raises(
+        poptorch.Error, match=r"(?s)writes.*view\(\).*Way out: Write to the tensor"
+    ) as raised:
         poptorch.inferenceModel(Writes(), quiet())(torch.arange(12.0))
+    assert "in forward: `self.turned.t().view(-1).add_(x)" in str(raised.value)

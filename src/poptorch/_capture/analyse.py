@@ -124,13 +124,14 @@ def find_writes(
 
 def refuse_lost_writes(graph: GraphModule, state: Capture) -> None:
     """Raises where the program writes to a view that is a copy here, and sees its source again."""
-    sources = {copy.untyped_storage()._cdata: source for copy, source in state.copies}
+    sources = {copy.untyped_storage()._cdata: (source, line) for copy, source, line in state.copies}
     nodes = list(graph.graph.nodes) if sources else []
     for index, node in enumerate(nodes):
         for argument in written_arguments(node):
-            source = sources.get(_storage(argument) or 0)
-            if source is None:
+            found = sources.get(_storage(argument) or 0)
+            if found is None:
                 continue
+            source, line = found
             viewed = source.untyped_storage()._cdata
             lasting = any(n.op == "placeholder" and _storage(n) == viewed for n in nodes)
             later = {_storage(read) for n in nodes[index + 1 :] for read in n.all_input_nodes}
@@ -138,7 +139,7 @@ def refuse_lost_writes(graph: GraphModule, state: Capture) -> None:
                 raise failure(
                     CaptureUnsupported,
                     f"forward() writes (by {node.target}) to view() of a tensor of shape "
-                    f"{tuple(source.shape)} whose dimensions changed places.",
+                    f"{tuple(source.shape)} whose dimensions changed places{line}.",
                     cause="Tensors on an IPU are contiguous. Such a view is a copy there, and the "
                     "write would not reach what is viewed.",
                     remedy="Write to the tensor itself, or to the result of reshape() and then "

@@ -6,8 +6,10 @@ import contextlib
 import linecache
 import logging
 import os
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -26,8 +28,8 @@ _LIBRARIES = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
 )
-
-
+#: Where the frames of a capture begin.
+_TRACE = f"{__package__}.trace"
 #: Where torch logs its own traceback of an operation that refuses its arguments, beside raising.
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
@@ -37,9 +39,13 @@ class ShapeDependsOnValues(Error, DynamicOutputShapeException):
 
 
 @contextlib.contextmanager
-def explained(model: Any) -> Iterator[None]:
+def explained(model: Any, options: Any) -> Iterator[None]:
     """Errors of the capture itself leave as poptorch.Error; the user's own exceptions pass."""
     name = name_of(model) + (".forward" if isinstance(model, torch.nn.Module) else "")
+
+    def where(error: BaseException) -> str:
+        return _users(reversed(traceback.extract_tb(error.__traceback__)), options)
+
     _FAKE_LOG.addFilter(_is_no_error)
     try:
         yield
@@ -78,23 +84,34 @@ def _is_no_error(record: logging.LogRecord) -> bool:
     return record.levelno < logging.ERROR
 
 
-def where(error: BaseException) -> str:
-    """The last line of the user's own code in the traceback, as text to append."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
+def this_line(options: Any) -> str:
+    """The line of the user's own code in `forward` that runs now, as text to append."""
+    return _users(_frames(), options)
+
+
+def _frames() -> Iterator[traceback.FrameSummary]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_run" and frame.f_globals.get("__name__") == _TRACE:
+            return  # what called the model is not part of it
+        yield traceback.FrameSummary(
+            code.co_filename, frame.f_lineno, code.co_name, lookup_line=False
+        )
+        frame = frame.f_back
+
+
+def _users(frames: Iterable[traceback.FrameSummary], options: Any) -> str:
+    """The first line of the user's own code, as text to append; the options say what is not."""
+    excludes = getattr(options, "_source_location_excludes", ())
+    for frame in frames:
+        if frame.filename.startswith(_LIBRARIES) or any(x in frame.filename for x in excludes):
+            continue
         # Cells of a notebook are no files, but their lines are known.
-        if not frame.filename.startswith(_LIBRARIES) and _line(frame)
-    ]
-    if not frames:
-        return ""
-    last = frames[-1]
-    line = _line(last)
-    return f", at {last.filename}:{last.lineno} in {last.name}: `{line}`"
-
-
-def _line(frame: traceback.FrameSummary) -> str:
-    return linecache.getline(frame.filename, frame.lineno or 0).strip()
+        line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+        if line:
+            return f", at {frame.filename}:{frame.lineno} in {frame.name}: `{line}`"
+    return ""
 
 
 def _operator(error: Exception) -> str:

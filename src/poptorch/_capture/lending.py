@@ -20,6 +20,7 @@ from torch.fx import GraphModule
 
 from softipu.errors import CaptureUnsupported
 
+from .._context import Capture
 from .._errors import createPoptorchError, failure
 
 Table = MutableMapping[str, Any]
@@ -147,7 +148,7 @@ def _reassigned(places: list[Slots], tables: list[Table]) -> str | None:
     return None
 
 
-def refuse_lost_values(graph: GraphModule) -> None:
+def refuse_lost_values(graph: GraphModule, state: Capture) -> None:
     """Raises where the graph has a constant without values: it would be the result of the model."""
     for node in graph.graph.find_nodes(op="get_attr"):
         value = operator.attrgetter(str(node.target))(graph)
@@ -155,7 +156,8 @@ def refuse_lost_values(graph: GraphModule) -> None:
             raise failure(
                 CaptureUnsupported,
                 "forward() uses a tensor from an earlier capture, or one that an operation made "
-                f"outside of this one, of shape {tuple(value.shape)}.",
+                f"outside of this one, of shape {tuple(value.shape)}"
+                f"{state.lines.get(node.name, '')}.",
                 cause="Such tensors have no values.",
                 remedy="Don't keep tensors of forward() in lists, globals or closures; return "
                 "them, or keep them in buffers (self.register_buffer) written in place.",

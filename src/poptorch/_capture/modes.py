@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._context import Capture, unwrapped
+from .explain import this_line
 from .halves import as_float, mixed, tensors_in
 from .norms import NORMS, STRIDED, batch_norm, mixed_norm, strided_group_norm
 from .replaced import (
@@ -116,6 +117,8 @@ class Stamper:
         node = self._last.next
         while node.op != "root":
             node.meta.setdefault("softipu", facts)
+            if node.op == "get_attr":
+                self._capture.lines[node.name] = this_line(self._capture.options)
             self._last = node
             node = node.next
 

@@ -12,6 +12,7 @@ from softipu.errors import CaptureUnsupported
 from .. import _context
 from .._errors import createPoptorchError, failure
 from .._ops_ctc_loss import ctc_loss
+from .explain import this_line
 
 
 def _bincount(
@@ -58,7 +59,8 @@ def _view(tensor: torch.Tensor, *shape: Any, **named: Any) -> torch.Tensor:
         copied = tensor.reshape(*shape, *named.values())
         capture = _context.current()
         assert capture is not None
-        capture.copies.append((_context.unwrapped(copied), _context.unwrapped(tensor)))
+        line = this_line(capture.options)
+        capture.copies.append((_context.unwrapped(copied), _context.unwrapped(tensor), line))
         return copied
 
 

@@ -76,7 +76,7 @@ def trace(source: Source) -> tuple[Program, Any]:
     with (
         torch.set_grad_enabled(source.training or torch.is_grad_enabled()),
         lent(places, source.original),
-        explained(source.model),
+        explained(source.model, source.options),
         fakes,
         _use_lazy_graph_module(True),
         _compiled_parts_inlined(),
@@ -85,7 +85,7 @@ def trace(source: Source) -> tuple[Program, Any]:
         traced = make_fx(step)(*flat)
 
     graph = _plain(traced)
-    refuse_lost_values(graph)
+    refuse_lost_values(graph, state)
     specs = [
         [TensorSpec.of(name, value) for name, value in named.items()]
         for named in (parameters, buffers, {f"input_{i}": t for i, t in enumerate(inputs)})

@@ -76,12 +76,10 @@ class Output:
             return (turn + 1) % self.period == 0
         return True
 
-    def join(self, parts: list[torch.Tensor], batching: Batching) -> torch.Tensor:
-        """Kept results, each [runs of the part, ...] in order, as the host's tensor."""
+    def join(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        """Kept results, each [runs of the part, ...] in order, as the host's tensor. Sums come as
+        one part, with a row for each replica."""
         stacked = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if self.mode == "Sum" and stacked.shape[0] > batching.replicas:
-            by_turn = stacked.view(-1, batching.replicas, *stacked.shape[1:])
-            stacked = by_turn.sum(0, dtype=stacked.dtype)
         if stacked.dim() == 1:
             return stacked[0] if stacked.shape[0] == 1 else stacked
         return stacked.flatten(0, 1)

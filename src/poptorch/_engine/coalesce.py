@@ -275,10 +275,11 @@ def _pure_batch_norm(
     features, weight, bias, mean, variance, _training, momentum, eps = node.args
     assert isinstance(features, Node)
     for buffer in (mean, variance):
+        # Another norm of the same statistics comes between two updates of this one.
         if isinstance(buffer, Node) and any(
-            user.target is not _BATCH_NORM and user.meta.get("forward") for user in buffer.users
+            user is not node and user.meta.get("forward") for user in buffer.users
         ):
-            raise CannotCoalesce("running statistics are read where they are updated")
+            raise CannotCoalesce("running statistics that a norm updates are used elsewhere too")
     shape = features.meta["val"].shape
     found.statistics.append(
         _Statistics(

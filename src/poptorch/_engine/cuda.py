@@ -6,6 +6,7 @@ that waits for the GPU, a call of the host) runs launch by launch, and the log s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -25,15 +26,17 @@ _TRIAL_RUNS = 2
 
 
 class Replayed:
-    """A variant recorded as a CUDA graph: inputs are copied in, results are copied out."""
+    """A variant recorded as a CUDA graph: inputs are copied in, results are copied out, and so are
+    inputs that the model writes to."""
 
     plain = False
 
-    def __init__(self, base: Variant, memory: DeviceMemory) -> None:
+    def __init__(self, base: Variant, memory: DeviceMemory, written: Sequence[int] = ()) -> None:
         self.name = f"replayed {base.name}"
         self.size = base.size
         self._base = base
         self._memory = memory
+        self._written = written
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[torch.Tensor] = []
         self._outputs: list[torch.Tensor] = []
@@ -50,6 +53,8 @@ class Replayed:
         for held, given in zip(self._inputs, inputs, strict=True):
             held.copy_(given, non_blocking=True)
         self._graph.replay()
+        for index in self._written:
+            inputs[index].copy_(self._inputs[index])
         return [output.clone() for output in self._outputs]
 
     def _record(self, inputs: list[torch.Tensor]) -> bool:
@@ -120,8 +125,9 @@ class CudaTuner:
             self.best = base
             self._rest = single
         else:
-            self.best = Replayed(base, memory)
-            self._rest = Replayed(single, memory)
+            written = plan.program.written_inputs
+            self.best = Replayed(base, memory, written)
+            self._rest = Replayed(single, memory, written)
 
     settled = True
 

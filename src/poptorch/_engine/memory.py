@@ -33,6 +33,10 @@ class DeviceMemory:
     #: Whether the host wrote since the processes last compared what they have.
     written: bool = False
 
+    def __post_init__(self) -> None:
+        # Also before anything is drawn: a GPU's states, which are read, set and saved, are others.
+        self.random.device = self.device
+
     def upload(self, table: dict[str, torch.Tensor], name: str, value: torch.Tensor) -> None:
         """Writes in place where a tensor is already there, so that captured graphs stay valid."""
         known = table.get(name)
@@ -67,7 +71,7 @@ class RandomState:
         self.seed = seed
         self._first = first
         self._words: list[torch.Tensor | None] = [None] * replicas
-        self._device = _CPU
+        self.device = _CPU
         self._current = 0
         self._start = 0
 
@@ -89,14 +93,13 @@ class RandomState:
         words = self._words[stream]
         if words is None:
             seed = _seed_of(self.seed, self._first + stream)
-            words = torch.Generator(self._device).manual_seed(seed).get_state()
+            words = torch.Generator(self.device).manual_seed(seed).get_state()
             self._words[stream] = words
         return words
 
     @contextmanager
-    def active(self, device: torch.device) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """Random ops inside draw from these streams, at first from that of the first replica."""
-        self._device = device
         host = self._get()
         self._current = self._start = 0
         self._put(self._bytes(0))
@@ -120,12 +123,12 @@ class RandomState:
             self._put(self._bytes(stream))
 
     def _get(self) -> torch.Tensor:
-        on_gpu = self._device.type == "cuda"
-        return torch.cuda.get_rng_state(self._device) if on_gpu else torch.get_rng_state()
+        on_gpu = self.device.type == "cuda"
+        return torch.cuda.get_rng_state(self.device) if on_gpu else torch.get_rng_state()
 
     def _put(self, words: torch.Tensor) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(words, self._device)
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(words, self.device)
         else:
             torch.set_rng_state(words)
 

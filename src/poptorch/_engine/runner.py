@@ -52,7 +52,7 @@ class Runner:
         with drawing():
             if not self._random:
                 return self._run(inputs)
-            with self.memory.random.active(self.memory.device):
+            with self.memory.random.active():
                 return self._run(inputs)
 
     def _run(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -61,9 +61,8 @@ class Runner:
         batching = self.plan.batching
         device = self.memory.device
         self.tuner.begin_call()
-        if device.type != "cpu":
-            inputs = [tensor.to(device, non_blocking=True) for tensor in inputs]
-        rows = [batching.split(tensor) for tensor in inputs]
+        held = inputs if device.type == "cpu" else [_sent(tensor, device) for tensor in inputs]
+        rows = [batching.split(tensor) for tensor in held]
         parts: list[list[torch.Tensor]] = [[] for _ in self.plan.collected]
         start = 0
         with torch.no_grad():
@@ -75,8 +74,11 @@ class Runner:
                 self._collect(parts, self.tuner.run(chosen, chunk), start)
                 start += size
                 _interrupts.let_through()
+            if held is not inputs:
+                for index in self.plan.program.written_inputs:
+                    inputs[index].copy_(held[index])
         joined = [
-            output.join(kept, batching) if kept else torch.empty(0, device=device)
+            output.join(kept) if kept else torch.empty(0, device=device)
             for output, kept in zip(self.plan.collected, parts, strict=True)
         ]
         return joined if device.type == "cpu" else [tensor.cpu() for tensor in joined]
@@ -89,18 +91,37 @@ class Runner:
             size = result.shape[0]
             wanted = [i for i in range(size) if output.keeps(start + i, batching)]
             if len(wanted) == size:
-                self._keep(output, kept, result)
+                self._keep(output, kept, result, start)
             elif wanted:
                 kept.append(result[wanted])
 
-    def _keep(self, output: Output, kept: list[torch.Tensor], result: torch.Tensor) -> None:
+    def _keep(
+        self, output: Output, kept: list[torch.Tensor], result: torch.Tensor, start: int
+    ) -> None:
         """Sums are added up as they come, so that a long loop holds one result, not all."""
-        replicas = self.plan.batching.replicas
-        if output.mode != "Sum" or result.shape[0] % replicas:
+        if output.mode != "Sum":
             kept.append(result)
             return
-        total = result.view(-1, replicas, *result.shape[1:]).sum(0, dtype=result.dtype)
+        replicas = self.plan.batching.replicas
+        turns = _whole_turns(result, start, replicas)
+        total = turns.view(-1, replicas, *result.shape[1:]).sum(0, dtype=result.dtype)
         if kept:
             kept[0] = kept[0] + total
         else:
             kept.append(total)
+
+
+def _sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return tensor.to(device, non_blocking=True)
+
+
+def _whole_turns(result: torch.Tensor, start: int, replicas: int) -> torch.Tensor:
+    """A part with zeros for the replicas before its first run and after its last: a variant's
+    steps may begin and end with any replica."""
+    before = start % replicas
+    after = -(before + result.shape[0]) % replicas
+    if not before and not after:
+        return result
+    whole = result.new_zeros((before + result.shape[0] + after, *result.shape[1:]))
+    whole[before : before + result.shape[0]] = result
+    return whole

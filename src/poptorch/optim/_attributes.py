@@ -196,7 +196,7 @@ def _choose_reduction(optimizer: Any, options: Any, compiled: bool) -> None:
     training, running = options.Training, MeanReductionStrategy.Running
     if not compiled:
         options._unfreeze()
-        training.setMeanAccumulationAndReplicationReductionStrategy(running)
+        training.set(meanAccumulationAndReplicationReductionStrategy=running)
         options._freeze()
     elif training.meanAccumulationAndReplicationReductionStrategy != running:
         raise ValueError(
