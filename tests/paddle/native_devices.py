@@ -153,7 +153,7 @@ def two_shards() -> Any:
     return ["x"], [loss]
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("accumulation", [3, 4])
 def test_the_program_is_had_as_data(accumulation: int) -> None:
     program = built(two_shards)
     compiled = program.compile(

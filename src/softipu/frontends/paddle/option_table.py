@@ -112,7 +112,7 @@ _USED = [
                        (3, "ignored", "there are no execution phases"))),
     Option("need_avg_shard", "bool", False, "used", "equal numbers of operations on each IPU"),
     Option("enable_pipelining", "bool", False, "used",
-           "stages work at the same time: checked, and seen by estimates"),
+           "seen by estimates; a run needs a micro-batch for each stage, forward and backward"),
     Option("enable_fp16", "bool", False, "used", "layers of dynamic graphs are cast to half"),
     Option("loss_scaling", "double", 1.0, "used",
            "gradients of programs in half precision are scaled with it"),
