@@ -45,6 +45,8 @@ const std::map<std::string, Native>& Natives() {
       {"conv2d_grad", {Conv2dGrad, conv}},
       {"depthwise_conv2d", {DepthwiseConv2d, depthwise}},
       {"depthwise_conv2d_grad", {DepthwiseConv2dGrad, depthwise}},
+      {"matmul", {Matmul, {kBool, kBool}}},
+      {"matmul_grad", {MatmulGrad, {kBool, kBool}}},
 #endif
   };
   return natives;
