@@ -88,8 +88,8 @@ template <typename T>
 void NeedType(const Tensor::State& state, const py::dtype& dtype) {
   if (!dtype.is(DtypeOf<T>()) && !dtype.equal(DtypeOf<T>())) {
     Fail(state,
-         "it has elements of type " + std::string(py::str(dtype)) + ", not " + Element<T>::kName +
-             ".",
+         "it has elements of type " + std::string(py::str(py::handle(dtype))) + ", not " +
+             Element<T>::kName + ".",
          "Ask type(), and use the C++ type that belongs to it.");
   }
 }
