@@ -1,8 +1,10 @@
 """Paddle's `ipu` device by the plugin, against Paddle's own CPU in the same process settings.
 
-    python -m benchmarks.paddle_plugin [--rows TEXT] [--rounds N] [--cpu-time]
+    python -m benchmarks.paddle_plugin [--rows TEXT] [--rounds N] [--threads N] [--cpu-time]
 
 Each side of a row has a process of its own; they run in turns, and the median of rounds counts.
+`--threads 1` leaves the plugin one thread, as many as Paddle's CPU kernels use: then the kernels
+alone are compared.
 `--cpu-time` counts the time that the process computed instead of the time on the wall: what to
 look at on a machine that others use too.
 """
@@ -19,6 +21,7 @@ from typing import Any
 from . import turns
 
 _SECONDS_PER_TURN = 0.4
+_THREADS = "SOFTIPU_PADDLE_THREADS"
 _SELF = ["benchmarks.paddle_plugin"]
 _SIDES = ("ipu", "cpu")
 _GOALS = {
@@ -83,6 +86,11 @@ def _resnet_forward() -> Step:
     return forward
 
 
+def _threads() -> int:
+    """What predictors compute with: as many threads as the plugin."""
+    return int(os.environ.get(_THREADS, "0")) or len(os.sched_getaffinity(0))
+
+
 def _resnet_predictor(onednn: bool) -> Step:
     """A saved ResNet-50 in Paddle's inference engine: input in, run, output out.
 
@@ -102,7 +110,7 @@ def _resnet_predictor(onednn: bool) -> Step:
         file = f"{folder}/model.{'json' if newer else 'pdmodel'}"
         config = inference.Config(file, f"{folder}/model.pdiparams")
         config.disable_glog_info()
-        config.set_cpu_math_library_num_threads(len(os.sched_getaffinity(0)))
+        config.set_cpu_math_library_num_threads(_threads())
         if newer:
             config.enable_new_ir(True)
             config.enable_new_executor(True)
@@ -175,12 +183,13 @@ def take_turns(row: str, side: str, cpu_time: bool) -> None:
     turns.take_turns(str(paddle.get_device()), lambda: _timed(step, clock))
 
 
-def table(rows: list[str], rounds: int, cpu_time: bool) -> None:
+def table(rows: list[str], rounds: int, threads: int, cpu_time: bool) -> None:
+    environment = {"GLOG_minloglevel": "2"} | ({_THREADS: str(threads)} if threads else {})
     print(f"{'row':28}{'ipu, ms':>12}{'cpu, ms':>12}{'x cpu':>8}{'goal':>8}")
     for row in rows:
         extra = ["--cpu-time"] if cpu_time else []
         players = {
-            side: turns.Player([*_SELF, "--turns-of", side, row, *extra], {"GLOG_minloglevel": "2"})
+            side: turns.Player([*_SELF, "--turns-of", side, row, *extra], environment)
             for side in _SIDES
         }
         times = turns.medians(players, rounds)
@@ -196,13 +205,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=0, help="of large ops; 0: one per core")
     parser.add_argument("--cpu-time", action="store_true", help="time computed, not time passed")
     parser.add_argument("--turns-of", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.turns_of:
         take_turns(args.turns_of[1], args.turns_of[0], args.cpu_time)
     else:
-        table([row for row in ROWS if args.rows in row], args.rounds, args.cpu_time)
+        table([row for row in ROWS if args.rows in row], args.rounds, args.threads, args.cpu_time)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def strategy(training: bool) -> paddle.static.IpuStrategy:
         num_ipus=2, is_training=training, micro_batch_size=MICRO_BATCH, enable_manual_shard=True
     )
     options.set_pipelining_config(
-        enable_pipelining=True,
+        enable_pipelining=training,  # one micro-batch at a time would not fill it
         batches_per_step=STEPS_PER_RUN if training else 1,
         enable_gradient_accumulation=training,
         accumulation_factor=ACCUMULATION if training else 1,

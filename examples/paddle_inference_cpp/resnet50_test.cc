@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <functional>
+#include <iomanip>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -75,7 +76,7 @@ int Main() {
   LOG(INFO) << "average of " << FLAGS_repeats << " runs: " << elapsed.count() / FLAGS_repeats
             << " ms";
   for (std::size_t i = 0; i < scores.size(); i += 100) {
-    LOG(INFO) << "output[" << i << "] = " << scores[i];
+    LOG(INFO) << "output[" << i << "] = " << std::setprecision(9) << scores[i];
   }
   return 0;
 }

@@ -4,7 +4,7 @@
 #   bash compile.sh
 #   pip install build/dist/paddle_custom_ipu-*.whl      or:  export CUSTOM_DEVICE_ROOT=$PWD/build
 #
-# Variables: ON_INFER=ON|OFF (with PADDLE_INFERENCE_LIB_DIR: link that C++ inference library),
+# Variables: ON_INFER=ON|OFF (other backends need it for C++ inference; the same plugin here),
 # WITH_TESTING=ON|OFF, SOFTIPU_SANITIZE=ON|OFF, PYTHON (default python3), PADDLE_DIR,
 # CMAKE_BUILD_TYPE, JOBS. The sources are the same for x86_64 and aarch64.
 set -euo pipefail

@@ -206,7 +206,8 @@ SETTINGS = {
         Setting("SOFTIPU_INSTANCES_START", "seconds", 120.0,
                 "Seconds that instances wait for one another when they start."),
         Setting("SOFTIPU_INSTANCES_TIMEOUT", "seconds", 1800.0,
-                "Seconds that an instance waits for others that live but do something else."),
+                "Seconds that an instance waits for others that live but do something else, and "
+                "a process of a program with Paddle's plugin for all others to join."),
         Setting("SOFTIPU_INSTANCES_SILENCE", "seconds", 20.0,
                 "Seconds without a sign of life after which an instance counts as lost."),
         Setting("SOFTIPU_HOROVOD", "flag", False,

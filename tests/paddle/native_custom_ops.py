@@ -29,6 +29,11 @@ def pair(x: Any, y: Any) -> Any:
     return x + y, x * y
 
 
+@register_custom_op("custom_column")
+def column(x: Any) -> Any:
+    return x[:, 2]
+
+
 @register_custom_op("custom_own_gradient")
 def doubled(x: Any) -> Any:
     return 2 * x
@@ -58,6 +63,21 @@ def test_several_outputs() -> None:
     total, product = program.run(program.compile(is_training=False), {"x": X})
     np.testing.assert_array_equal(total, 2 * X)
     np.testing.assert_array_equal(product, X * X)
+
+
+def test_an_open_batch_stays_open() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [-1, 3], "float32")
+        total, product = pair(x, x)
+        assert (total.shape, product.shape) == ((-1, 3), (-1, 3))
+        return ["x"], [paddle.reshape(total, [-1, 1]), column(x)]
+
+    program = built(build)
+    x = np.tile(X, (4, 1))
+    rows, last = program.run(program.compile(is_training=False, micro_batch_size=4), {"x": x})
+    np.testing.assert_array_equal(rows, 2 * x.reshape(-1, 1))
+    np.testing.assert_array_equal(last, x[:, 2])
+    assert program.fetches[1].shape == (-1,)
 
 
 def step(operation: Any) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,40 @@ def test_ipus_that_others_hold_are_an_error() -> None:
         program.compile(is_training=False)
 
 
+#: Trains on two IPUs until it is killed.
+_TRAINING = """
+import numpy as np
+import paddle
+paddle.enable_static()
+strategy = paddle.static.IpuStrategy()
+strategy.set_graph_config(num_ipus=2, is_training=True)
+x = paddle.static.data("x", [4, 2], "float32")
+loss = paddle.mean(paddle.static.nn.fc(x, 1))
+paddle.optimizer.SGD(0.1).minimize(loss)
+executor = paddle.static.Executor(paddle.IPUPlace())
+executor.run(paddle.static.default_startup_program())
+compiled = paddle.static.IpuCompiledProgram(ipu_strategy=strategy).compile(["x"], [loss.name])
+step = 0
+while True:
+    executor.run(compiled, feed={"x": np.ones((4, 2), "float32")}, fetch_list=[loss])
+    step += 1
+    if step == 3:
+        print("trains", flush=True)
+"""
+
+
+def test_a_killed_training_gives_its_ipus_back() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", _TRAINING]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "trains\n"
+            assert held() == [0, 1]
+        finally:
+            process.kill()
+    assert held() == []
+
+
 def test_the_ipu_model_leases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POPLAR_IPUMODEL", "1")
     program = built(linear(4))
@@ -153,7 +189,7 @@ def two_shards() -> Any:
     return ["x"], [loss]
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("accumulation", [3, 4])
 def test_the_program_is_had_as_data(accumulation: int) -> None:
     program = built(two_shards)
     compiled = program.compile(

@@ -9,7 +9,7 @@ import paddle
 import pytest
 from static_programs import built, data, linear
 
-from softipu.errors import InvalidIpuFeed, InvalidIpuPlacement, PaddleUnsupported
+from softipu.errors import InvalidIpuFeed, InvalidIpuOption, InvalidIpuPlacement, PaddleUnsupported
 
 paddle.enable_static()
 
@@ -96,6 +96,42 @@ def test_operations_must_be_on_ipus_that_exist() -> None:
     with pytest.raises(InvalidIpuPlacement, match="placed on IPU 2, but a replica has 2"):
         program.compile(is_training=False, num_ipus=2, enable_manual_shard=True)
     program.compile(is_training=False, num_ipus=4, enable_manual_shard=True)
+
+
+def two_stages(training: bool) -> Any:
+    def build() -> Any:
+        x = paddle.static.data("x", [1, 4], "float32")
+        with paddle.static.ipu_shard_guard(index=0, stage=0):
+            hidden = paddle.static.nn.fc(x, 8)
+        with paddle.static.ipu_shard_guard(index=1, stage=1):
+            loss = paddle.mean(paddle.static.nn.fc(hidden, 2))
+        if training:
+            paddle.optimizer.SGD(0.1).minimize(loss)
+        return ["x"], [loss]
+
+    return built(build)
+
+
+@pytest.mark.parametrize(
+    ("training", "options", "said"),
+    [
+        (False, {"batches_per_step": 1}, "batches_per_step=1: the pipeline has 2 stages"),
+        (True, {"batches_per_step": 2}, "batches_per_step=2: the pipeline has 3 stages, 2 forw"),
+        (True, {"enable_gradient_accumulation": True, "accumulation_factor": 2,
+                "batches_per_step": 4}, "accumulation_factor=2: the pipeline has 3 stages"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("shards", ["enable_manual_shard", "need_avg_shard"])
+def test_a_pipeline_must_be_filled(
+    training: bool, options: dict[str, Any], said: str, shards: str
+) -> None:
+    program = two_stages(training)
+    options = {"is_training": training, "num_ipus": 2, shards: True} | options
+    with pytest.raises(InvalidIpuOption, match=f"enable_pipelining with {said}"):
+        program.compile(**options, enable_pipelining=True)
+    program.compile(**options)
+    most = "accumulation_factor" if "accumulation_factor" in options else "batches_per_step"
+    program.compile(**options | {most: options[most] + 1}, enable_pipelining=True)
 
 
 def test_replicas_must_share_the_ipus_evenly(program: Any) -> None:

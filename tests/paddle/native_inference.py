@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from static_programs import built
+from static_programs import built, data, linear
 
-from softipu.errors import PaddleNotFinite, UnknownFetch
+from softipu.errors import InvalidIpuFeed, PaddleNotFinite, UnknownFetch
 
 paddle.enable_static()
 
@@ -139,6 +139,57 @@ def test_short_batches_are_filled_up_by_the_model_runtime() -> None:
     np.testing.assert_allclose(short, full[:3], rtol=1e-6)
 
 
+_FILLED = {"enable_model_runtime_executor": True, "timeout_ms": 0.5}
+
+
+def test_a_full_batch_of_several_steps_needs_no_filling() -> None:
+    program = built(convolutional(2, 8))
+    plain = program.run(program.compile(is_training=False, batches_per_step=3), images(6, 8))[0]
+    options = {"is_training": False, "micro_batch_size": 2, "batches_per_step": 3}
+    compiled = program.compile(**options, **_FILLED)
+    np.testing.assert_array_equal(program.run(compiled, images(6, 8))[0], plain)
+    stacked = {"image": images(6, 8)["image"].reshape(3, 2, 3, 8, 8)}
+    np.testing.assert_array_equal(program.run(compiled, stacked)[0], plain)
+    short = program.run(compiled, {"image": images(6, 8)["image"][:5]})[0]
+    assert short.shape == (5, 10)
+    np.testing.assert_allclose(short, plain.reshape(6, 10)[:5], rtol=1e-6)
+
+
+def test_what_has_no_batch_dimension_is_not_cut() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 2], "float32")
+        return ["x"], [x + 1, paddle.sum(x, axis=0), paddle.full([3], 2.0)]
+
+    program = built(build)
+    compiled = program.compile(is_training=False, micro_batch_size=4, **_FILLED)
+    rows, total, constant = program.run(compiled, {"x": np.ones((1, 2), "float32")})
+    assert rows.tolist() == [[2, 2]]
+    assert total.tolist() == [1, 1]
+    assert constant.tolist() == [2, 2, 2]
+
+
+def test_inputs_of_one_short_batch_have_equally_many_rows() -> None:
+    def build() -> Any:
+        x = paddle.static.data("x", [4, 2], "float32")
+        y = paddle.static.data("y", [4, 2], "float32")
+        return ["x", "y"], [x + y]
+
+    program = built(build)
+    compiled = program.compile(is_training=False, micro_batch_size=4, **_FILLED)
+    feed = {"x": np.ones((3, 2), "float32"), "y": np.ones((4, 2), "float32")}
+    with pytest.raises(InvalidIpuFeed, match="different numbers of rows: x 3, y 4"):
+        program.run(compiled, feed)
+    with pytest.raises(InvalidIpuFeed, match=r"y takes up to 4 rows of shape \(2,\)"):
+        program.run(compiled, feed | {"y": np.ones((3, 1), "float32")})
+
+
+def test_training_on_a_short_batch_is_refused() -> None:
+    program = built(linear(4, lambda: paddle.optimizer.SGD(0.1)))
+    compiled = program.compile(micro_batch_size=4, **_FILLED)
+    with pytest.raises(InvalidIpuFeed, match="takes 1 micro-batch of shape"):
+        program.run(compiled, data(3))
+
+
 def test_half_precision_rounds_what_is_stored() -> None:
     def build() -> Any:
         x = paddle.static.data("x", [1, 2], "float32")
@@ -163,6 +214,58 @@ def test_random_numbers_follow_the_seed() -> None:
     other = program.run(program.compile(is_training=False, random_seed=4), feed)[0]
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
+
+
+def _truncated() -> Any:
+    out = (
+        paddle.static.default_main_program()
+        .global_block()
+        .create_var(name="truncated", shape=[64], dtype="float32")
+    )
+    paddle.static.default_main_program().global_block().append_op(
+        type="truncated_gaussian_random", outputs={"Out": out},
+        attrs={"shape": [64], "mean": 0.0, "std": 1.0, "dtype": out.dtype},
+    )  # fmt: skip
+    return out
+
+
+_DRAWN = {
+    "uniform": lambda: paddle.uniform([64]),
+    "normal": lambda: paddle.randn([64]),
+    "truncated": _truncated,
+    "randint": lambda: paddle.randint(0, 1 << 20, [64]),
+    "randperm": lambda: paddle.randperm(64),
+    "bernoulli": lambda: paddle.bernoulli(paddle.full([64], 0.5)),
+    "multinomial": lambda: paddle.multinomial(paddle.full([64], 1.0), 32),
+    "poisson": lambda: paddle.poisson(paddle.full([64], 9.0)),
+    "exponential": lambda: paddle.full([64], 1.0).exponential_(),
+    "gumbel": lambda: paddle.nn.functional.gumbel_softmax(paddle.full([1, 64], 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", list(_DRAWN))
+def test_a_large_program_draws_other_numbers_in_each_run(name: str) -> None:
+    def build() -> Any:
+        image = paddle.static.data("image", [2, 3, 32, 32], "float32")
+        hidden = paddle.static.nn.conv2d(image, 32, 3, padding=1)
+        hidden = paddle.static.nn.conv2d(hidden, 32, 3, padding=1)
+        return ["image"], [_DRAWN[name](), paddle.mean(hidden)]
+
+    program = built(build)
+    compiled = program.compile(is_training=False)
+    first, again = (program.run(compiled, images(2))[0] for _ in range(2))
+    assert (first != again).any()
+
+
+def test_a_dropout_that_only_tests_stays_in_the_inference_engine() -> None:
+    def build() -> Any:
+        image = paddle.static.data("image", [2, 3, 32, 32], "float32")
+        hidden = paddle.static.nn.conv2d(image, 32, 3, padding=1)
+        hidden = paddle.static.nn.conv2d(hidden, 32, 3, padding=1)
+        return ["image"], [paddle.nn.functional.dropout(hidden, 0.5, training=False)]
+
+    compiled = built(build).compile(is_training=False)
+    assert compiled._softipu_executable._engine is not None
 
 
 def test_floating_point_checks_stop_at_nan() -> None:

@@ -364,6 +364,30 @@ def test_an_ipu_of_the_plugin_that_does_not_exist(tiny_models, plugin):
         config.enable_custom_device("ipu", 99)
 
 
+@pytest.mark.parametrize("number", [np.int64(99), np.int64(-1)])
+def test_numbers_of_numpy_are_looked_at_too(tiny_models, plugin, number):
+    config = plain_config(tiny_models / "tiny", "json")
+    with pytest.raises(errors.InferenceOptionValue, match="there are 16 IPUs"):
+        config.enable_custom_device("ipu", number)
+    with pytest.raises(errors.InferenceOptionType, match="a whole number, not str"):
+        config.enable_custom_device("ipu", str(number))
+    config.enable_custom_device("ipu", np.int64(1))
+
+
+@pytest.mark.parametrize("first", ["enable_ipu", "enable_custom_device"])
+def test_only_one_of_the_doors_to_an_ipu(tiny_models, plugin, first):
+    config = plain_config(tiny_models / "tiny", "json")
+    doors = {
+        "enable_ipu": lambda: config.enable_ipu(1, 4),
+        "enable_custom_device": lambda: config.enable_custom_device("ipu", 0),
+    }
+    doors.pop(first)()
+    next(iter(doors.values()))()
+    with pytest.raises(errors.InferenceUnsupported, match="for IPUs and for the device of the plu"):
+        inference.create_predictor(config)
+    assert holders() == 0
+
+
 def test_a_device_of_no_plugin(tiny_models, plugin):
     config = plain_config(tiny_models / "tiny", "json")
     with pytest.raises(errors.InferenceUnsupported, match="Plugins brought these: ipu"):
@@ -401,6 +425,46 @@ def test_weights_that_end_too_early_are_not_for_the_plugins_device(
         else:
             with pytest.raises(errors.InferenceModelUnreadable, match="10 bytes are missing"):
                 make(config)
+
+
+def on_plugin(program: Path, weights: Path):
+    config = inference.Config(str(program), str(weights))
+    config.disable_glog_info()
+    config.enable_custom_device("ipu", 0)
+    return config
+
+
+def test_damaged_programs_are_not_for_the_plugins_device(copied, plugin):
+    whole, weights = copied.read_bytes(), copied.with_suffix(".pdiparams")
+    inference.create_predictor(on_plugin(copied, weights))
+    for content in (whole[: len(whole) // 2], whole[:-1], b"\0" * 512, b"{}", b""):
+        copied.write_bytes(content)
+        with pytest.raises(errors.InferenceModelUnreadable, match=r"SIPU-4111.*tiny"):
+            inference.create_predictor(on_plugin(copied, weights))
+
+
+def test_weights_of_another_model_are_not_for_the_plugins_device(copied, tiny_models, plugin):
+    weights = tiny_models / "words.pdiparams"
+    with pytest.raises(errors.InferenceModelUnreadable, match="holds 1 weights, but .* has 8"):
+        inference.create_predictor(on_plugin(copied, weights))
+    if copied.suffix != ".pdmodel":
+        return
+    program, values = copied.read_bytes(), weights.read_bytes()
+    config = inference.Config()
+    config.set_model_buffer(program, len(program), values, len(values))
+    config.enable_custom_device("ipu", 0)
+    with pytest.raises(errors.InferenceModelUnreadable, match="holds 1 weights, but .* has 8"):
+        inference.create_predictor(config)
+
+
+def test_damaged_models_in_a_directory_are_not_for_the_plugins_device(
+    tmp_path, tiny_models, plugin
+):
+    (tmp_path / "__model__").write_bytes((tiny_models / "tiny.pdmodel").read_bytes())
+    config = inference.Config(str(tmp_path))
+    config.enable_custom_device("ipu", 0)
+    with pytest.raises(errors.InferenceModelMissing, match="SIPU-4110.*cannot be read"):
+        inference.create_predictor(config)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float64"])

@@ -158,6 +158,9 @@ void Memory() {
   output->CopyToCpuAsync(
       copied.data(), [](void* flag) { *static_cast<bool*>(flag) = true; }, &called);
   Require(called && copied == expected, "callback");
+  std::vector<float> returned(kCount);
+  input->CopyToCpu(returned.data());
+  Require(returned == second, "an input that is read back");
   std::puts("ok");
 }
 
@@ -269,6 +272,12 @@ void Errors() {
   auto output = predictor->GetOutputHandle(predictor->GetOutputNames()[0]);
   note("output", [&] { output->Reshape({1}); });
   note("outtype", [&] { output->CopyToCpu(std::vector<std::int64_t>(kBatch * 10).data()); });
+  // As wide as the input's elements or wider, so that a library without the check does no harm.
+  note("intype", [&] { input->CopyToCpu(std::vector<std::int64_t>(kCount).data()); });
+  note("indata", [&] {
+    input->mutable_data<float>(PlaceType::kCPU);
+    input->data<std::int32_t>(nullptr, nullptr);
+  });
 }
 
 // A predictor that outlives main, as static objects do.

@@ -323,11 +323,15 @@ def test_options_without_effect_say_so_once(model):
     config.enable_ipu(1, 4)
     # These two change estimates: nothing to say about them.
     config.set_ipu_config(ipu_available_memory_proportion=0.3, ipu_enable_half_partial=True)
-    config.set_ipu_custom_info(ipu_custom_patterns={"AttentionFusion": True})
+    config.set_ipu_custom_info(
+        [["relu", "Relu", "custom.ops", "1"]], ipu_custom_patterns={"AttentionFusion": True}
+    )
     from softipu.frontends.paddle import inference_predictor
 
     inference_predictor._warned.clear()
-    with pytest.warns(UserWarning, match="no effect here: ipu_custom_patterns \\("):
+    with pytest.warns(
+        UserWarning, match="no effect here: ipu_custom_ops_info, ipu_custom_patterns \\("
+    ):
         inference.create_predictor(config)
     import warnings
 

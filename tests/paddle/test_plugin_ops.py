@@ -67,8 +67,33 @@ def test_the_report_is_printed_at_exit() -> None:
     report = run(code, SOFTIPU_PADDLE_REPORT="1").stderr
     row = next(line.split() for line in report.splitlines() if line.startswith("tanh "))
     assert row[:4] == ["tanh", "0", "1", "0"]
-    assert "fallback to cpu: faster_tokenizer" in report
+    _, without_kernel = report.split("ops without a kernel for ipu; where a program has one,")
+    assert "\n  faster_tokenizer: " in without_kernel
     assert "ops that ran on ipu" not in run(code).stderr
+
+
+def test_switches_take_the_words_that_are_documented() -> None:
+    code = (
+        "import paddle; paddle.set_device('ipu');"
+        "paddle.nn.functional.conv2d(paddle.ones([1, 3, 8, 8]), paddle.ones([4, 3, 3, 3]));"
+        "print(paddle.get_flags('FLAGS_enable_api_kernel_fallback'))"
+    )
+    off = run(code, SOFTIPU_PADDLE_STRICT="false", SOFTIPU_PADDLE_REPORT="off")
+    assert "True}" in off.stdout
+    assert "ops that ran on ipu" not in off.stderr
+    on = run(
+        code, SOFTIPU_PADDLE_STRICT="Yes", SOFTIPU_PADDLE_REPORT="on", SOFTIPU_PADDLE_ONEDNN="no"
+    )
+    assert "False}" in on.stdout
+    row = next(line.split() for line in on.stderr.splitlines() if line.startswith("conv2d "))
+    assert row[1] == "0"
+
+
+def test_a_switch_with_a_wrong_value_is_told_and_not_guessed() -> None:
+    code = "import paddle; print(paddle.device.get_all_custom_device_type())"
+    done = run(code, SOFTIPU_PADDLE_STRICT="maybe")
+    assert done.stdout.strip() == "[]"
+    assert "SIPU-1101: SOFTIPU_PADDLE_STRICT='maybe': expected 1 or 0" in done.stderr
 
 
 def test_strict_mode_switches_paddles_silent_fallback_off() -> None:

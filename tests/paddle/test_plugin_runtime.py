@@ -354,6 +354,15 @@ print(list(layer.weight.grad.shape), float(tf.reduce_sum(tf.ones([2]))))
     assert done.stdout.strip().endswith("[8, 3, 3, 3] 2.0")
 
 
+def test_run_check_passes_on_the_plugins_device_and_by_the_native_api() -> None:
+    done = run("import paddle; paddle.utils.run_check()")
+    assert done.returncode == 0, done.stderr
+    assert "PaddlePaddle works well on 1 ipu." in done.stdout
+    # The device holds IPU 0 as long as the process lives.
+    assert "PaddlePaddle works well on IPU 1 (of 16 virtual IPUs)." in done.stdout
+    assert held() == {}
+
+
 #: Trains a layer by `to_static` on the device named by the first argument, or on that of the start.
 STATIC_LAYER = """
 import sys

@@ -26,21 +26,12 @@ foreach(name phi phi_core common)
   list(APPEND PADDLE_LIBRARIES "${PADDLE_LIBS_DIR}/lib${name}.so")
 endforeach()
 
-# ON_INFER: a C++ inference library that has Paddle's classes in it takes their place. The one that
-# softipu makes has none: it runs the wheel, and so uses the plugin that is built without ON_INFER.
-if(ON_INFER AND PADDLE_INFERENCE_LIB_DIR)
-  find_library(PADDLE_INFERENCE_LIBRARY paddle_inference
-    PATHS "${PADDLE_INFERENCE_LIB_DIR}" NO_DEFAULT_PATH REQUIRED)
-  execute_process(
-    COMMAND ${CMAKE_NM} -D --defined-only "${PADDLE_INFERENCE_LIBRARY}"
-    COMMAND grep -q -m1 "3phi13KernelFactory8Instance"
-    RESULT_VARIABLE lacks_phi)
-  if(lacks_phi EQUAL 0)
-    set(PADDLE_LIBRARIES "${PADDLE_INFERENCE_LIBRARY}")
-    message(STATUS "Inference library: ${PADDLE_INFERENCE_LIBRARY}")
-  else()
-    message(STATUS "${PADDLE_INFERENCE_LIBRARY} runs the wheel: linking the wheel's libraries")
-  endif()
-elseif(ON_INFER)
-  message(STATUS "ON_INFER without PADDLE_INFERENCE_LIB_DIR: inference uses the wheel's libraries")
+# ON_INFER: accepted since other backends of PaddleCustomDevice have it. Nothing is linked in place
+# of the wheel's libraries: the C++ inference library that softipu makes runs the wheel, and the
+# runtime would refuse one with Paddle's classes in it, which does not tell which Paddle it is.
+if(ON_INFER)
+  message(STATUS "ON_INFER: C++ inference uses the wheel's libraries, and this plugin as it is")
+endif()
+if(PADDLE_INFERENCE_LIB_DIR)
+  message(WARNING "PADDLE_INFERENCE_LIB_DIR has no effect: no inference library is linked")
 endif()

@@ -12,10 +12,12 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <sstream>
 
 #include "errors.h"
 #include "process.h"
 #include "reduce.h"
+#include "settings.h"
 
 namespace softipu {
 
@@ -29,6 +31,8 @@ constexpr long kLookAfterNanoseconds = 100'000'000;
 // The same for messages, of which another may move while one is stuck.
 constexpr long kLookAgainNanoseconds = 1'000'000;
 constexpr size_t kLooksBetweenCounts = 100;
+// How long ranks wait for each other to join, unless SOFTIPU_INSTANCES_TIMEOUT says otherwise.
+constexpr double kJoinSeconds = 1800;
 
 void FutexWait(std::atomic<uint32_t>* word, uint32_t while_it_is) {
   const timespec patience{0, kLookAfterNanoseconds};
@@ -75,6 +79,7 @@ Communicator::Communicator(const std::string& name, size_t ranks, size_t rank)
     throw Error(kCollective, "Rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                                  " cannot be: there may be 1 to 256 ranks, counted from 0.");
   }
+  const double patience = SecondsSetting("SOFTIPU_INSTANCES_TIMEOUT", kJoinSeconds);
   bytes_ = sizeof(Shared) + ranks * kSlotBytes + ranks * ranks * sizeof(Mailbox);
   const int file = shm_open(name.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file < 0) Fail("shared memory " + name, errno);
@@ -91,10 +96,13 @@ Communicator::Communicator(const std::string& name, size_t ranks, size_t rank)
     Fail(std::to_string(bytes_ >> 20) + " MiB of shared memory", reason);
   }
   shared_ = static_cast<Shared*>(memory);
-  const Identity me = ThisProcess();
-  shared_->start_ticks[rank] = me.start_ticks;
-  shared_->pids[rank] = me.pid;
-  Barrier();
+  try {
+    Join(patience);
+  } catch (...) {
+    munmap(shared_, bytes_);
+    shm_unlink(name.c_str());  // rank 0, which would do it, may never come
+    throw;
+  }
   // All have it open: without its name, nothing is left behind however they end.
   if (rank == 0) shm_unlink(name.c_str());
 }
@@ -121,7 +129,29 @@ void Communicator::DemandAllAlive() const {
   }
 }
 
-void Communicator::Barrier() {
+// A rank that ended before it came left no trace that others could look at: only time tells.
+void Communicator::Join(double seconds) {
+  const Identity me = ThisProcess();
+  shared_->start_ticks[rank_] = me.start_ticks;
+  shared_->pids[rank_] = me.pid;
+  const double end = BootSeconds() + seconds;
+  Barrier([&] {
+    std::string missing;
+    for (size_t rank = 0; rank < ranks_; ++rank) {
+      if (shared_->pids[rank] == 0) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    if (missing.empty() || BootSeconds() < end) return;
+    std::ostringstream what;
+    what << "Of " << ranks_ << " ranks, these did not join within " << seconds
+         << " seconds: " << missing << ".";
+    throw Error(kCollective, what.str(),
+                "They ended before they came, or are busy with something else.",
+                "Look at the output of the other processes; SOFTIPU_INSTANCES_TIMEOUT says how "
+                "many seconds to wait.");
+  });
+}
+
+void Communicator::Barrier(const std::function<void()>& look) {
   const uint32_t generation = shared_->generation;
   if (shared_->arrived.fetch_add(1) + 1 == ranks_) {
     shared_->arrived = 0;
@@ -131,7 +161,9 @@ void Communicator::Barrier() {
   }
   while (shared_->generation == generation) {
     FutexWait(&shared_->generation, generation);
-    if (shared_->generation == generation) DemandAllAlive();
+    if (shared_->generation != generation) return;
+    DemandAllAlive();
+    if (look) look();
   }
 }
 

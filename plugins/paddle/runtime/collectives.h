@@ -20,7 +20,8 @@ std::string NewGroupName();
 
 class Communicator {
  public:
-  // Waits for all ranks. An Error if one of them dies, here and in every operation.
+  // Waits for all ranks. An Error if one of them dies, here and in every operation, or does not
+  // come in SOFTIPU_INSTANCES_TIMEOUT seconds.
   Communicator(const std::string& name, size_t ranks, size_t rank);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -56,7 +57,8 @@ class Communicator {
   struct Mailbox;
   char* Slot(size_t rank) const;
   Mailbox* Box(size_t from, size_t to) const;
-  void Barrier();
+  void Join(double seconds);
+  void Barrier(const std::function<void()>& look = nullptr);
   void DemandAllAlive() const;
   // Runs over `bytes` in parts that fit the slots: put, wait, take, wait.
   void InParts(size_t bytes, const std::function<void(size_t at, size_t size)>& put,

@@ -15,6 +15,7 @@
 #include "library_file.h"
 #include "module.h"
 #include "paddle_version.h"
+#include "settings.h"
 
 #define SOFTIPU_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -113,8 +114,13 @@ void LoadKernels() {
   const auto load =
       reinterpret_cast<SoftipuLoadKernelsFn>(dlsym(library, SOFTIPU_MODULE_ENTRY));
   if (load == nullptr) throw Error(kPluginKernels, path + " is not the plugin's kernel library.");
-  SoftipuModule module{SOFTIPU_MODULE_FORMAT, kDeviceType, BusyCounterOfThread, nullptr, nullptr,
-                       ""};
+  SoftipuModule module{};
+  module.format = SOFTIPU_MODULE_FORMAT;
+  module.device_type = kDeviceType;
+  module.busy_counter = BusyCounterOfThread;
+  module.report = FlagSetting("SOFTIPU_PADDLE_REPORT", false);
+  module.strict = FlagSetting("SOFTIPU_PADDLE_STRICT", false);
+  module.native = FlagSetting("SOFTIPU_PADDLE_ONEDNN", true);
   if (!load(&module)) throw Error(kPluginKernels, path + ": " + module.error + ".");
   UseModule(module);
 }

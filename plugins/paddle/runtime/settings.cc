@@ -3,7 +3,9 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <climits>
+#include <cmath>
 #include <cstdlib>
 #include <vector>
 
@@ -52,6 +54,17 @@ bool FlagSetting(const char* name, bool otherwise) {
     if (word == no) return false;
   }
   throw Error(kInvalidSetting, std::string(name) + "='" + *text + "': expected 1 or 0");
+}
+
+double SecondsSetting(const char* name, double otherwise) {
+  const std::optional<std::string> text = Setting(name);
+  if (!text) return otherwise;
+  const std::string word = Trimmed(*text);
+  char* end = nullptr;
+  const double value = std::strtod(word.c_str(), &end);
+  if (!word.empty() && *end == '\0' && value > 0 && std::isfinite(value)) return value;
+  throw Error(kInvalidSetting,
+              std::string(name) + "='" + *text + "': expected a number of seconds above 0");
 }
 
 std::optional<std::string> UserHome() {

@@ -13,6 +13,9 @@ std::optional<std::string> Setting(const char* name);
 // 1, true, yes, on or their opposites.
 bool FlagSetting(const char* name, bool otherwise);
 
+// A number of seconds above 0.
+double SecondsSetting(const char* name, double otherwise);
+
 // A path with `~` and `~user` resolved, made absolute.
 std::optional<std::string> PathSetting(const char* name);
 

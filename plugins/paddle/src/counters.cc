@@ -13,7 +13,7 @@ namespace {
 struct Book {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<OpCounter>> counters;
-  std::map<std::string, std::string> fallbacks;
+  std::map<std::string, std::string> without_kernel;
 };
 
 Book& TheBook() {
@@ -21,22 +21,7 @@ Book& TheBook() {
   return *book;
 }
 
-bool IsSet(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value && *value && std::string(value) != "0";
-}
-
 }  // namespace
-
-bool ReportWanted() {
-  static const bool wanted = IsSet("SOFTIPU_PADDLE_REPORT");
-  return wanted;
-}
-
-bool StrictMode() {
-  static const bool strict = IsSet("SOFTIPU_PADDLE_STRICT");
-  return strict;
-}
 
 OpCounter* CounterOf(const std::string& op) {
   Book& book = TheBook();
@@ -46,10 +31,10 @@ OpCounter* CounterOf(const std::string& op) {
   return counter.get();
 }
 
-void NoteFallback(const std::string& op, const std::string& why) {
+void NoteWithoutKernel(const std::string& op, const std::string& why) {
   Book& book = TheBook();
   std::lock_guard<std::mutex> lock(book.mutex);
-  book.fallbacks[op] = why;
+  book.without_kernel[op] = why;
 }
 
 std::string CounterTable() {
@@ -68,8 +53,8 @@ std::string CounterTable() {
                   counter.cast.load(), counter.nanoseconds.load() / 1e6);
     text += line;
   }
-  for (auto& entry : book.fallbacks)
-    text += "fallback to cpu: " + entry.first + ": " + entry.second + "\n";
+  text += "ops without a kernel for ipu; where a program has one, Paddle runs it on the cpu:\n";
+  for (auto& entry : book.without_kernel) text += "  " + entry.first + ": " + entry.second + "\n";
   return text;
 }
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string>
 
+#include "flags.h"
+
 namespace softipu {
 
 struct OpCounter {
@@ -18,13 +20,10 @@ inline void Count(std::atomic<uint64_t>& counter) {
   counter.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Whether SOFTIPU_PADDLE_REPORT asks for the report at exit.
-bool ReportWanted();
-
 // Counts the time from here to the end of the scope, if a report is wanted.
 class Timed {
  public:
-  explicit Timed(OpCounter* counter) : counter_(ReportWanted() ? counter : nullptr) {
+  explicit Timed(OpCounter* counter) : counter_(flags.report ? counter : nullptr) {
     if (counter_) start_ = std::chrono::steady_clock::now();
   }
   ~Timed() {
@@ -45,11 +44,9 @@ class Timed {
 // The one of this op, which lives as long as the process.
 OpCounter* CounterOf(const std::string& op);
 
-// An op that Paddle itself runs on the CPU, since there is no way to call it for the device.
-void NoteFallback(const std::string& op, const std::string& why);
-
-// Whether SOFTIPU_PADDLE_STRICT asks to refuse such ops.
-bool StrictMode();
+// An op that Paddle itself runs on the CPU if a program has one, since there is no way to call it
+// for the device. Whether that happens is not seen here: Paddle then asks nobody.
+void NoteWithoutKernel(const std::string& op, const std::string& why);
 
 std::string CounterTable();
 // The same for programs: every op that has a kernel, a line each of name, native, wrapped, cast.

@@ -91,8 +91,8 @@ class Registrar {
     const bool callable = kernel->cpu.GetVariadicKernelFn<void*>() != nullptr;
     const std::string why = callable ? MakeEntry(kernel.get()) : "only static graphs can call it";
     if (why.empty()) return Register(key, kernel.release());
-    NoteFallback(op_, why);
-    if (StrictMode()) RegisterRefusal(key, kernel->cpu.args_def());
+    NoteWithoutKernel(op_, why);
+    if (flags.strict) RegisterRefusal(key, kernel->cpu.args_def());
   }
 
   void RegisterRefusal(const phi::KernelKey& key, const phi::KernelArgsDef& arguments) {
@@ -136,8 +136,8 @@ void RegisterKernels(const std::string& device_type) {
       Registrar(op.first, &op.second, device).AddAll();
   TakeRealPartsOnDevice();
   // Kernels that a program registers later can't be seen here; this flag is Paddle's own refusal.
-  if (StrictMode()) paddle::flags::SetFlagValue("enable_api_kernel_fallback", "false");
-  if (ReportWanted()) PrintTableAtExit();
+  if (flags.strict) paddle::flags::SetFlagValue("enable_api_kernel_fallback", "false");
+  if (flags.report) PrintTableAtExit();
 }
 
 std::string KernelReport() { return CounterTable(); }

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "busy.h"
+#include "flags.h"
 #include "kernels.h"
 #include "paddle/phi/backends/device_base.h"
 #include "paddle/phi/core/enforce.h"
@@ -27,6 +28,7 @@ extern "C" __attribute__((visibility("default"))) bool SoftipuLoadKernels(Softip
                   "the runtime and the kernels are of different builds");
     return false;
   }
+  softipu::flags = {module->report, module->strict, module->native};
   try {
     softipu::RegisterKernels(module->device_type);
   } catch (const std::exception& problem) {

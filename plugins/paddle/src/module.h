@@ -9,7 +9,7 @@
 extern "C" {
 
 // Both libraries come from one build; a change of this file counts up.
-#define SOFTIPU_MODULE_FORMAT 1
+#define SOFTIPU_MODULE_FORMAT 2
 #define SOFTIPU_MODULE_ENTRY "SoftipuLoadKernels"
 
 // What Paddle asks of a device besides memory and streams.
@@ -25,6 +25,7 @@ struct SoftipuModule {
   int format;                                   // the runtime's; the module refuses another
   const char* device_type;                      // "ipu"
   std::atomic<uint64_t>* (*busy_counter)();     // of the calling thread's device
+  bool report, strict, native;                  // the user's switches: flags.h
   // Filled by the module:
   void (*describe)(const SoftipuProperties*, void* device_properties);
   void (*raise)(const char* text);              // throws Paddle's exception, which Python gets

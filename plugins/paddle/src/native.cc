@@ -1,10 +1,10 @@
 #include "native.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <set>
 
+#include "flags.h"
 #include "native_ops.h"
 
 namespace softipu {
@@ -45,28 +45,24 @@ const std::map<std::string, Native>& Natives() {
       {"conv2d_grad", {Conv2dGrad, conv}},
       {"depthwise_conv2d", {DepthwiseConv2d, depthwise}},
       {"depthwise_conv2d_grad", {DepthwiseConv2dGrad, depthwise}},
+      {"matmul", {Matmul, {kBool, kBool}}},
+      {"matmul_grad", {MatmulGrad, {kBool, kBool}}},
 #endif
   };
   return natives;
-}
-
-bool CpuArithmeticOnly() {
-  static const char* value = std::getenv("SOFTIPU_PADDLE_ONEDNN");
-  static const bool cpu_only = value && std::string(value) == "0";
-  return cpu_only;
 }
 
 }  // namespace
 
 NativeKernel FindNative(const std::string& op, const std::vector<AttributeType>& attributes) {
   auto found = Natives().find(op);
-  if (CpuArithmeticOnly() || found == Natives().end()) return nullptr;
+  if (!flags.native || found == Natives().end()) return nullptr;
   return found->second.attributes == attributes ? found->second.kernel : nullptr;
 }
 
 bool IsProduct(const std::string& op) {
   static const std::set<std::string> products = {"conv2d", "conv2d_grad", "matmul", "matmul_grad"};
-  return !CpuArithmeticOnly() && products.count(op) > 0;
+  return flags.native && products.count(op) > 0;
 }
 
 // Matrices of m x k, k x n and m x n numbers: the root of their product is m x n x k.

@@ -21,6 +21,8 @@ bool Conv2d(const phi::CPUContext& cpu, const Arguments& call);
 bool Conv2dGrad(const phi::CPUContext& cpu, const Arguments& call);
 bool DepthwiseConv2d(const phi::CPUContext& cpu, const Arguments& call);
 bool DepthwiseConv2dGrad(const phi::CPUContext& cpu, const Arguments& call);
+bool Matmul(const phi::CPUContext& cpu, const Arguments& call);
+bool MatmulGrad(const phi::CPUContext& cpu, const Arguments& call);
 #endif
 
 }  // namespace softipu

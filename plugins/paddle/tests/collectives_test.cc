@@ -1,8 +1,11 @@
 #include "collectives.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 
@@ -127,6 +130,16 @@ TEST("a rank that dies does not leave the others waiting") {
     group.AllReduce(&number, &number, 1, FLOAT32, SUM);
   });
   CHECK_EQUAL(failed, 2);
+}
+
+TEST("a rank that dies before it joins does not leave the others waiting, nor memory behind") {
+  setenv("SOFTIPU_INSTANCES_TIMEOUT", "0.3", 1);
+  const std::string name = softipu::NewGroupName();
+  const std::string said = check::ThrownBy([&] { Communicator group(name, 3, 1); });
+  unsetenv("SOFTIPU_INSTANCES_TIMEOUT");
+  CHECK_CONTAINS(said, "SIPU-4214: Of 3 ranks, these did not join within 0.3 seconds: 0, 2.");
+  CHECK_EQUAL(shm_open(name.c_str(), O_RDWR, 0600), -1);
+  CHECK_EQUAL(errno, ENOENT);
 }
 
 TEST("Paddle's interface joins, sums, exchanges and leaves") {

@@ -83,6 +83,18 @@ TEST("flags are words for yes and no, and nothing else") {
                  "GCDA_MONITOR='maybe'");
 }
 
+TEST("times are numbers of seconds above 0") {
+  setenv("SOFTIPU_INSTANCES_TIMEOUT", " 2.5 ", 1);
+  CHECK_EQUAL(softipu::SecondsSetting("SOFTIPU_INSTANCES_TIMEOUT", 7), 2.5);
+  setenv("SOFTIPU_INSTANCES_TIMEOUT", "", 1);
+  CHECK_EQUAL(softipu::SecondsSetting("SOFTIPU_INSTANCES_TIMEOUT", 7), 7.0);
+  for (const char* wrong : {"0", "-1", "soon", "5s", "inf", "nan", " "}) {
+    setenv("SOFTIPU_INSTANCES_TIMEOUT", wrong, 1);
+    CHECK_CONTAINS(check::ThrownBy([] { softipu::SecondsSetting("SOFTIPU_INSTANCES_TIMEOUT", 7); }),
+                   "SIPU-1101: SOFTIPU_INSTANCES_TIMEOUT='");
+  }
+}
+
 TEST("a process knows itself, and one that ended is gone") {
   const softipu::Identity me = softipu::ThisProcess();
   CHECK(me.start_ticks > 0);

@@ -22,7 +22,7 @@ class PaddleProgramInNewIr(SoftIPUError, TypeError):
 class InvalidIpuOption(SoftIPUError, ValueError):
     code = 4002
     cause = "IpuStrategy has no option of that name, or not one that takes this type or value."
-    remedy = "Correct it; docs/paddle.md lists every option with its type."
+    remedy = "Correct it; docs/options.md lists every option with its type."
 
 
 class InvalidIpuFeed(SoftIPUError, ValueError):
@@ -79,6 +79,15 @@ class PaddleTrainingInvalid(SoftIPUError, RuntimeError):
     code = 4010
     cause = "IpuStrategy says is_training=True, but the program has no optimizer."
     remedy = "Call optimizer.minimize(loss) first, or set_graph_config(is_training=False)."
+
+
+class PaddleVersion(SoftIPUError, RuntimeError):
+    code = 4011
+    cause = (
+        "softipu puts its IPU API in the place of functions inside Paddle, which differ between "
+        "versions; it knows those of Paddle 3.3 and leaves others alone."
+    )
+    remedy = "pip install 'paddlepaddle>=3.3,<3.4'; SOFTIPU_DISABLE_HOOKS=1 silences the warning."
 
 
 # --- 41xx: paddle.inference ------------------------------------------------------------------

@@ -7,9 +7,13 @@ program of the environment, also in those that never touch an IPU.
 from __future__ import annotations
 
 import os
+import re
 import sys
+import warnings
 
 _flags_before: list[int] = []
+#: Whose functions the front end knows and changes: the versions that it is tested with.
+SUPPORTED = "3.3"
 
 
 def prepare() -> None:
@@ -36,9 +40,26 @@ def apply() -> None:
         sys.setdlopenflags(_flags_before.pop())
     import paddle
 
+    version = getattr(paddle, "__version__", "of an unknown version")
+    if not is_supported(version):
+        _tell_version(version)
+        return
     from . import inference, patches, usage
 
     patches.install(paddle)
     usage.activate_if_meant()
     usage.train_old_static_layers()
     inference.install(paddle)
+
+
+def is_supported(version: str) -> bool:
+    """Whether a Paddle of this version is one that the front end may change."""
+    return re.match(rf"{re.escape(SUPPORTED)}(\.|$)", version) is not None
+
+
+def _tell_version(version: str) -> None:
+    """Paddle itself goes on: most of its programs have nothing to do with IPUs."""
+    from softipu.errors import PaddleVersion
+
+    problem = PaddleVersion(f"Paddle {version} was imported, and has no IPUs.")
+    warnings.warn(str(problem), stacklevel=2)

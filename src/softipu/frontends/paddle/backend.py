@@ -10,6 +10,7 @@ from softipu.errors import PaddleProgramInNewIr
 
 from . import devices, feeds, graphs, lowering, modelled, plan
 from .executable import Executable, names_of
+from .program import stages_of
 from .strategy import IpuStrategy
 from .usage import EXECUTABLE
 
@@ -83,6 +84,7 @@ class IpuBackend:
             paddle.seed(how.random_seed % 2**63)
         inputs = feeds.declared(program, names, fetches, how)
         lowered = lowering.lower(program, fetches, how, options, self._scope)
+        plan.check_pipeline(how, stages_of(lowered.micro_batch, how))
         executable = Executable(lowered, how, inputs, fetches, self._scope, options, program)
         executable.modelled = modelled.ask_about_compiled(executable).call
         self.detach()

@@ -64,15 +64,12 @@ class CustomOp:
         if paddle.in_dynamic_mode():
             results = self.run(inputs, attributes)
             return results[0] if len(results) == 1 else results
-        samples = _outputs_for(self, inputs, attributes)
         block = paddle.static.default_main_program().current_block()
         outputs = [
             block.create_var(
-                name=paddle.utils.unique_name.generate(self.name),
-                shape=list(sample.shape),
-                dtype=str(sample.dtype).removeprefix("paddle."),
+                name=paddle.utils.unique_name.generate(self.name), shape=shape, dtype=dtype
             )
-            for sample in samples
+            for shape, dtype in _outputs_for(self, inputs, attributes)
         ]
         _call_in_program(self, list(inputs), outputs, attributes)
         return outputs[0] if len(outputs) == 1 else outputs
@@ -89,11 +86,36 @@ def register_custom_op(name: str) -> Callable[[Callable[..., Any]], CustomOp]:
     return register
 
 
-def _outputs_for(op: CustomOp, inputs: Sequence[Any], attributes: dict[str, Any]) -> list[Any]:
-    """What the function returns for ones of the right shapes: the shapes of the outputs."""
+#: Sizes that stand for an open one: what differs between them in the outputs is open there.
+_SAMPLED = (2, 4)
+
+
+def _outputs_for(
+    op: CustomOp, inputs: Sequence[Any], attributes: dict[str, Any]
+) -> list[tuple[list[int], str]]:
+    """Shapes and types of the outputs, from what the function returns for ones."""
+    is_open = any(size < 0 for var in inputs for size in var.shape)
+    one, *others = [
+        _sampled(op, inputs, attributes, size) for size in (_SAMPLED if is_open else _SAMPLED[:1])
+    ]
+    shapes = [list(result.shape) for result in one]
+    for other in others:
+        for index, result in enumerate(other):
+            pairs = zip(shapes[index], result.shape, strict=True)
+            shapes[index] = [size if size == again else -1 for size, again in pairs]
+    types = [str(result.dtype).removeprefix("paddle.") for result in one]
+    return list(zip(shapes, types, strict=True))
+
+
+def _sampled(
+    op: CustomOp, inputs: Sequence[Any], attributes: dict[str, Any], open_size: int
+) -> list[Any]:
     kinds = [(var.shape, str(var.dtype).rpartition(".")[2].lower()) for var in inputs]
-    samples = [np.ones([max(s, 1) for s in shape], _NUMPY.get(kind, kind)) for shape, kind in kinds]
-    return _dynamically(lambda: op.run([paddle.to_tensor(s) for s in samples], attributes))
+    samples = [
+        np.ones([size if size >= 0 else open_size for size in shape], _NUMPY.get(kind, kind))
+        for shape, kind in kinds
+    ]
+    return list(_dynamically(lambda: op.run([paddle.to_tensor(s) for s in samples], attributes)))
 
 
 _NUMPY = {"fp32": "float32", "fp16": "float16", "fp64": "float64"}

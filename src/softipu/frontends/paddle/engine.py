@@ -22,7 +22,14 @@ from .feeds import Feed
 _WORTH = 10_000_000
 #: Operations that the inference engine would turn to another meaning or can't have.
 _MODES = ("batch_norm", "sync_batch_norm", "dropout", "data_norm", "rnn")
-_NOT_THERE = ("py_func", "print", "while", "conditional_block", "uniform_random", "gaussian_random")
+_NOT_THERE = ("py_func", "print", "while", "conditional_block")
+#: Operations that draw random numbers, and have no attribute `seed` to be known by. The engine
+#: computes what depends on no input once and for all, random numbers too.
+_RANDOM = (
+    "bernoulli", "binomial", "dirichlet", "exponential", "gumbel_softmax", "multinomial", "poisson",
+    "shuffle_batch", "standard_gamma", "graph_khop_sampler", "graph_sample_neighbors",
+    "weighted_sample_neighbors",
+)  # fmt: skip
 _CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
 
 
@@ -65,13 +72,22 @@ def _size(block: Any, name: str) -> int:
 def suits_inference_engine(program: Any) -> bool:
     """Whether the inference engine runs the program with the meaning it has."""
     for op in program.global_block().ops:
-        trains = op.has_attr("is_test") and not op.attr("is_test")
-        if op.type in _NOT_THERE or (op.type in _MODES and trains):
+        if op.type in _NOT_THERE or _draws(op) or (op.type in _MODES and not _only_tests(op, True)):
             return False
         for name in (*op.input_arg_names, *op.output_arg_names):
             if graphs.dtype_of(op.block, name) == graphs.HALF:
                 return False
     return True
+
+
+def _draws(op: Any) -> bool:
+    """Whether the operation gives other numbers each time."""
+    return op.type in _RANDOM or (op.has_attr("seed") and not _only_tests(op, False))
+
+
+def _only_tests(op: Any, otherwise: bool) -> bool:
+    """What `is_test` says, of an operation that also trains."""
+    return bool(op.attr("is_test")) if op.has_attr("is_test") else otherwise
 
 
 class InferenceEngine:

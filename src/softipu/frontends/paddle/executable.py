@@ -87,12 +87,12 @@ class Executable:
     def run(self, feed: Any, fetch_list: Any, backend: Any) -> list[Any]:
         """One step: every micro-batch of it, and the weight updates between."""
         names = self._wanted(fetch_list)
-        batches, rows = feeding.divide(self.feeds, feed, self.plan)
+        batches, short = feeding.divide(self.feeds, feed, self.plan)
         attachment = backend.attached(self)
         begun = time.perf_counter()
         with _checking_numbers(self.options["enable_floating_point_checks"]):
             results = self._steps(batches, names)
-        outputs = [self._gathered(parts, rows) for parts in zip(*results, strict=True)]
+        outputs = [self._gathered(parts, short) for parts in zip(*results, strict=True)]
         attachment.account(
             time.perf_counter() - begun,
             sum(array.nbytes for batch in batches for array in batch.values()),
@@ -153,15 +153,16 @@ class Executable:
                     rate = np.full_like(np.array(tensor), self.options["lr"])
                     tensor.set(rate, paddle.CPUPlace())
 
-    def _gathered(self, parts: Sequence[Any], rows: int | None) -> np.ndarray[Any, Any]:
+    def _gathered(self, parts: Sequence[Any], short: feeding.Short | None) -> np.ndarray[Any, Any]:
         """Results of all micro-batches as Paddle returns them from an IPU."""
         arrays = [np.asarray(part) for part in parts]
         shape = arrays[0].shape
         stacked = arrays[0] if len(arrays) == 1 else np.stack(arrays)
         stacked = stacked.astype(_NARROWED.get(stacked.dtype, stacked.dtype), copy=False)
+        if short is not None and shape[:1] == (short.of,):  # as many rows as were fed
+            return stacked.reshape(-1, *shape[1:])[: short.rows]
         # The order of data is PopART's (step, accumulation, replica); the shape is Paddle's.
-        whole = stacked.reshape((*self.plan.leading, *shape) or (1,))
-        return whole if rows is None or not shape else whole[:rows]
+        return stacked.reshape((*self.plan.leading, *shape) or (1,))
 
 
 def names_of(fetch_list: Any) -> list[str]:

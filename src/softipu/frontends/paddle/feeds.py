@@ -70,8 +70,18 @@ def numpy_type(dtype: Any) -> np.dtype[Any]:
     return np.dtype("float32" if word == "bfloat16" else word)
 
 
-def divide(feeds: list[Feed], given: Any, plan: Plan) -> tuple[list[dict[str, Any]], int | None]:
-    """The feeds of each micro-batch, and how many rows were fed where short batches are allowed."""
+@dataclass(frozen=True)
+class Short:
+    """A batch that was filled up with zeros."""
+
+    #: Rows that were fed.
+    rows: int
+    #: Rows of one micro-batch.
+    of: int
+
+
+def divide(feeds: list[Feed], given: Any, plan: Plan) -> tuple[list[dict[str, Any]], Short | None]:
+    """The feeds of each micro-batch, and what was filled up where short batches are allowed."""
     given = _as_dictionary(given)
     missing = [feed.name for feed in feeds if feed.name not in given]
     unknown = [name for name in given if name not in {feed.name for feed in feeds}]
@@ -81,19 +91,19 @@ def divide(feeds: list[Feed], given: Any, plan: Plan) -> tuple[list[dict[str, An
             cause="The feed must name exactly the tensors that compile() was given.",
             remedy="Feed " + ", ".join(feed.name for feed in feeds) + ".",
         )
-    rows = None
-    parts = []
-    for feed in feeds:
-        array = _typed(feed, given[feed.name])
-        if plan.pads_batches and feed.shape and array.shape[:1] != feed.shape[:1]:
-            rows = array.shape[0]
-            array = _padded(feed, array)
-        parts.append(_split(feed, array, plan.micro_batches))
+    count = plan.micro_batches
+    arrays = [_typed(feed, given[feed.name]) for feed in feeds]
+    short = None
+    if plan.pads_batches and not plan.training:
+        short = _short(feeds, arrays, count)
+    if short is not None:
+        arrays = [_padded(*pair, short, count) for pair in zip(feeds, arrays, strict=True)]
+    parts = [_split(*pair, count) for pair in zip(feeds, arrays, strict=True)]
     batches = [
         {feed.name: part[index] for feed, part in zip(feeds, parts, strict=True)}
         for index in range(plan.micro_batches)
     ]
-    return batches, rows
+    return batches, short
 
 
 def _as_dictionary(given: Any) -> dict[str, Any]:
@@ -141,14 +151,47 @@ def _check_range(feed: Feed, array: np.ndarray[Any, Any]) -> None:
         )
 
 
-def _padded(feed: Feed, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    short = feed.shape[0] - array.shape[0]
-    if array.shape[1:] != feed.shape[1:] or short < 0:
+def _short(feeds: list[Feed], arrays: list[np.ndarray[Any, Any]], count: int) -> Short | None:
+    """How many rows there are, if they are fewer than `count` micro-batches have."""
+    fed = list(zip(feeds, arrays, strict=True))
+    found = [(feed, array) for feed, array in fed if _lacks_rows(feed, array, count)]
+    if not found:
+        return None
+    short = Short(found[0][1].shape[0], found[0][0].shape[0])
+    rows = {feed.name: sum(array.shape[:1]) for feed, array in fed if feed.shape[:1] == (short.of,)}
+    if len({*rows.values()}) > 1:
+        listed = ", ".join(f"{name} {number}" for name, number in rows.items())
         raise InvalidIpuFeed(
-            f"{feed.name} takes up to {feed.shape[0]} rows of shape {feed.shape[1:]}, but was fed "
-            f"with shape {array.shape}."
+            f"Inputs of one batch were fed with different numbers of rows: {listed}.",
+            cause="A short batch is filled up, but its inputs belong together row by row.",
+            remedy="Feed all of them with the same number of rows.",
         )
-    return np.pad(array, [(0, short), *[(0, 0)] * (array.ndim - 1)])
+    return short
+
+
+def _lacks_rows(feed: Feed, array: np.ndarray[Any, Any], count: int) -> bool:
+    if array.ndim == 0 or not feed.shape:
+        return False
+    if feed.is_open:
+        return array.ndim == len(feed.shape) and array.shape[0] < count * feed.shape[0]
+    return array.size < count * math.prod(feed.shape)
+
+
+def _padded(
+    feed: Feed, array: np.ndarray[Any, Any], short: Short, count: int
+) -> np.ndarray[Any, Any]:
+    if feed.shape[:1] != (short.of,):
+        return array
+    most = count * short.of
+    fits = array.ndim == len(feed.shape) and all(
+        want in (-1, have) for have, want in zip(array.shape[1:], feed.shape[1:], strict=True)
+    )
+    if not fits:
+        raise InvalidIpuFeed(
+            f"{feed.name} takes up to {most} rows of shape {feed.shape[1:]}, but was fed with "
+            f"shape {array.shape}."
+        )
+    return np.pad(array, [(0, most - len(array)), *[(0, 0)] * (array.ndim - 1)])
 
 
 def _split(feed: Feed, array: np.ndarray[Any, Any], count: int) -> Any:

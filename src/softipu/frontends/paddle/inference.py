@@ -6,12 +6,13 @@ and tensors need is put in place when a Config first asks for IPUs.
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from softipu.errors import InferenceOptionValue, InferenceUnsupported
+from softipu.errors import InferenceOptionType, InferenceOptionValue, InferenceUnsupported
 
 from .inference_options import OPTIONS, SETTERS, IpuOptions
 
@@ -39,7 +40,7 @@ def install(paddle: Any) -> None:
     config.load_ipu_config = _loader
     config.set_model_buffer = _remember_buffers(config.set_model_buffer)
     config.enable_custom_device = _check_plugin(core, config.enable_custom_device)
-    create = _creator(core.create_predictor)
+    create = _creator(core, core.create_predictor)
     for module in (core, core.libpaddle, paddle.inference):
         module.create_predictor = create
 
@@ -54,6 +55,11 @@ def without_ipus(config: Any) -> Any:
     """The Config, which from now on asks for none."""
     _options.pop(config, None)
     return config
+
+
+def is_for_the_plugin(config: Any) -> bool:
+    """Whether a Config asks for the plugin's device, by `enable_custom_device`."""
+    return config in _on_plugin
 
 
 def buffers_of(config: Any) -> tuple[bytes, bytes] | None:
@@ -124,15 +130,7 @@ def _check_plugin(core: Any, native: Callable[..., None]) -> Callable[..., None]
     ) -> None:
         # Paddle itself finds out when it makes the predictor, and ends the process then.
         if isinstance(device_type, str):
-            known = core.get_all_custom_device_type()
-            if device_type not in known:
-                raise _no_such_device(device_type, known)
-            count = core.get_custom_device_count(device_type)
-            if isinstance(device_id, int) and not 0 <= device_id < count:
-                raise InferenceOptionValue(
-                    f"enable_custom_device({device_type!r}, {device_id}): there are {count} "
-                    f"{'IPUs' if device_type == 'ipu' else 'of them'}, counted from 0."
-                )
+            device_id = _existing_device(core, device_type, device_id)
         native(self, device_type, device_id, *precision, **named)
         if device_type == "ipu":
             _on_plugin.add(self)
@@ -141,6 +139,26 @@ def _check_plugin(core: Any, native: Callable[..., None]) -> Callable[..., None]
 
     enable_custom_device.__doc__ = native.__doc__
     return enable_custom_device
+
+
+def _existing_device(core: Any, device_type: str, device_id: Any) -> int:
+    known = core.get_all_custom_device_type()
+    if device_type not in known:
+        raise _no_such_device(device_type, known)
+    try:
+        index = operator.index(device_id)  # NumPy's whole numbers too
+    except TypeError:
+        raise InferenceOptionType(
+            f"enable_custom_device({device_type!r}, {device_id!r}): the number of a device is a "
+            f"whole number, not {type(device_id).__name__}."
+        ) from None
+    count = core.get_custom_device_count(device_type)
+    if not 0 <= index < count:
+        raise InferenceOptionValue(
+            f"enable_custom_device({device_type!r}, {index}): there are {count} "
+            f"{'IPUs' if device_type == 'ipu' else 'of them'}, counted from 0."
+        )
+    return index
 
 
 def _no_such_device(device_type: str, known: list[str]) -> InferenceUnsupported:
@@ -153,11 +171,11 @@ def _no_such_device(device_type: str, known: list[str]) -> InferenceUnsupported:
     return InferenceUnsupported(what, cause=cause, remedy=remedy)
 
 
-def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _creator(core: Any, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def create_predictor(config: Any) -> Any:
         """A predictor for the model of a Config; on IPUs if it asks for them."""
         if options_of(config) is None:
-            _check_weights(config)
+            _check_model(core, config)
             return native(config)
         from .inference_predictor import IpuPredictor
 
@@ -166,24 +184,27 @@ def _creator(native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return create_predictor
 
 
-def _check_weights(config: Any) -> None:
-    """For the plugin's device; where IPUs of ours are asked for, a session looks at everything."""
+def _check_model(core: Any, config: Any) -> None:
+    """For the plugin's device; where IPUs of ours are asked for, a session reads the model anyway.
+
+    Paddle ends the process at damaged programs and weights, or computes with what is in memory.
+    """
     if config in _on_plugin:
         from . import inference_model
 
-        inference_model.check_whole(config, buffers_of(config))
+        inference_model.of_config(config, buffers_of(config), core)
 
 
 def _check_constructors(core: Any) -> None:
     """Predictors are also made without `create_predictor`, by the classes themselves."""
     for kind in (core.PaddleInferPredictor, core.PredictorPool):
-        kind.__init__ = _checking_weights(kind.__init__)
+        kind.__init__ = _checking_model(core, kind.__init__)
 
 
-def _checking_weights(construct: Callable[..., None]) -> Callable[..., None]:
+def _checking_model(core: Any, construct: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, config: Any, *arguments: Any) -> None:
         if options_of(config) is None:
-            _check_weights(config)
+            _check_model(core, config)
         construct(self, config, *arguments)
 
     return __init__

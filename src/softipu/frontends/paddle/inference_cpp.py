@@ -11,9 +11,9 @@ import warnings
 from typing import Any
 
 from softipu.devices import process
-from softipu.errors import InferenceUnsupported
+from softipu.errors import InferenceUnsupported, PaddleVersion
 
-from . import devices, inference, inference_model
+from . import devices, inference, inference_model, is_supported
 
 #: Element types in the order of the C++ enumeration DataType.
 _TYPES = ("float32", "int64", "int32", "uint8", "int8", "float16", "bool", "float64", "bfloat16")
@@ -30,6 +30,8 @@ def start(program: str, has_glog: bool) -> None:
     _make_counters_of_memory()
 
     if not hasattr(paddle.inference.Config, "use_ipu"):
+        if not is_supported(paddle.__version__):
+            raise PaddleVersion(f"The Paddle of this environment is {paddle.__version__}.")
         raise InferenceUnsupported(
             "Paddle was imported without its IPU methods.",
             cause="The import finder of softipu is not active (SOFTIPU_DISABLE_HOOKS).",

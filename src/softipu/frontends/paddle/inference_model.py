@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from softipu.errors import InferenceModelMissing, InferenceModelUnreadable
+from softipu.errors import InferenceModelMissing, InferenceModelUnreadable, InferenceUnsupported
 
 #: Element types of saved tensors, by their number: name, bytes.
 _ELEMENTS = {
@@ -114,6 +114,24 @@ def read(files: Files, core: Any) -> Model:
     return Model(name, program.feeds, program.fetches, size, source)
 
 
+def of_config(config: Any, buffers: tuple[bytes, bytes] | None, core: Any) -> Model:
+    """The model of a Config, from its files or from what `set_model_buffer` was given."""
+    files = files_of(config)
+    if files is not None:
+        return read(files, core)
+    if buffers is None:
+        raise InferenceUnsupported(
+            "The model was given to set_model_buffer as text.", remedy="Give it as bytes."
+        )
+    if looks_like_json(buffers[0]):
+        raise InferenceUnsupported(
+            "A model of the JSON format in memory.",
+            cause="Paddle's set_model_buffer takes the binary format (.pdmodel) only.",
+            remedy="Save the model to files, and name them in the Config.",
+        )
+    return from_memory(*buffers, core)
+
+
 def from_memory(program: bytes, weights: bytes, core: Any) -> Model:
     parsed = parse(program, core, "the program in memory", is_json=looks_like_json(program))
     where = "the weights in memory"
@@ -205,15 +223,6 @@ class SavedTensor:
     shape: tuple[int, ...]
     start: int
     size: int
-
-
-def check_whole(config: Any, buffers: tuple[bytes, bytes] | None) -> None:
-    """Refuse weights that end too early: Paddle takes what its memory holds for the rest."""
-    if config.model_from_memory():
-        if buffers is not None:
-            list(saved_tensors(buffers[1], "the weights in memory"))
-    elif Path(config.params_file()).is_file():
-        _tensors_of(Path(config.params_file()))
 
 
 def _check_weights(path: Path, expected: Shapes) -> int:

@@ -129,7 +129,7 @@ OPTIONS = {
         Option("ipu_enable_model_runtime_executor", "True or False", False, _switch, _read_switch,
                "nothing is left to do: clones may always run in threads of their own"),
         Option("ipu_custom_ops_info", "a list of lists of four strings", [], _custom_ops,
-               _read_rows, "the operators must be registered with Paddle, which runs them"),
+               _read_rows, None),
         Option("ipu_custom_patterns", "a dict of names and True or False", {}, _patterns,
                _read_patterns, None),
     )

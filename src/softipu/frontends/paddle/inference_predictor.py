@@ -19,7 +19,7 @@ from softipu import settings
 from softipu.errors import InferenceUnsupported
 
 from . import devices, inference_model, modelled
-from .inference import buffers_of, options_of, without_ipus
+from .inference import buffers_of, is_for_the_plugin, options_of, without_ipus
 from .inference_session import Gate, NativeTensor, Port, Session
 
 _pools: weakref.WeakKeyDictionary[Any, Family] = weakref.WeakKeyDictionary()
@@ -232,20 +232,7 @@ def _new_session(
     _warn_without_effect(options.without_effect())
     buffers = buffers_of(config)
     files = inference_model.files_of(config)
-    if files is not None:
-        model = inference_model.read(files, core)
-    elif buffers is not None:
-        if inference_model.looks_like_json(buffers[0]):
-            raise InferenceUnsupported(
-                "A model of the JSON format in memory.",
-                cause="Paddle's set_model_buffer takes the binary format (.pdmodel) only.",
-                remedy="Save the model to files, and name them in the Config.",
-            )
-        model = inference_model.from_memory(*buffers, core)
-    else:
-        raise InferenceUnsupported(
-            "The model was given to set_model_buffer as text.", remedy="Give it as bytes."
-        )
+    model = inference_model.of_config(config, buffers, core)
     call = modelled.ask_about_model(model, options).call
     attachment = devices.attach(options.ipus, what=model.name)
     attachment.describe(memory_bytes=model.weight_bytes // options["ipu_device_num"])
@@ -260,7 +247,12 @@ def _new_session(
 
 
 def _refuse_other_devices(config: Any) -> None:
-    for what, used in (("a GPU", config.use_gpu()), ("an XPU", config.use_xpu())):
+    asked = (
+        ("a GPU", config.use_gpu()),
+        ("an XPU", config.use_xpu()),
+        ("the device of the plugin, by enable_custom_device", is_for_the_plugin(config)),
+    )
+    for what, used in asked:
         if used:
             raise InferenceUnsupported(f"The Config asks for IPUs and for {what}.")
 

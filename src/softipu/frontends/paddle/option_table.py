@@ -112,7 +112,7 @@ _USED = [
                        (3, "ignored", "there are no execution phases"))),
     Option("need_avg_shard", "bool", False, "used", "equal numbers of operations on each IPU"),
     Option("enable_pipelining", "bool", False, "used",
-           "stages work at the same time: checked, and seen by estimates"),
+           "seen by estimates; a run needs a micro-batch for each stage, forward and backward"),
     Option("enable_fp16", "bool", False, "used", "layers of dynamic graphs are cast to half"),
     Option("loss_scaling", "double", 1.0, "used",
            "gradients of programs in half precision are scaled with it"),
@@ -126,7 +126,8 @@ _USED = [
     Option("enable_floating_point_checks", "bool", False, "used",
            "NaN and infinity are an error (SIPU-4006) that names the operation"),
     Option("enable_model_runtime_executor", "bool", False, "used",
-           "with timeout_ms: short batches are filled up and cut off"),
+           "with timeout_ms, in inference: short batches are filled up with zeros; results are as "
+           "long as what was fed, and whole where their first dimension is not the batch"),
     Option("timeout_ms", "double", 0.0, "used", "see enable_model_runtime_executor; none waits"),
     Option("group_norm_strided_channel_grouping", "bool", False, "used",
            "channel c is in group c mod n of n groups, instead of with its neighbours"),

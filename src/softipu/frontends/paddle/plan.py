@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from softipu.errors import InvalidIpuPlacement
+from softipu.errors import InvalidIpuOption, InvalidIpuPlacement
 
 from .strategy import IpuStrategy
 
@@ -95,3 +95,19 @@ def check_shards(plan: Plan, ops: list[Any]) -> None:
                 f"{plan.ipus_per_replica} (num_ipus={plan.num_ipus}, replicas="
                 f"{plan.replicas or 1})."
             )
+
+
+def check_pipeline(plan: Plan, stages: int) -> None:
+    """Refuse a pipeline that a run can't fill. `stages` counts those of the forward part."""
+    if not plan.pipelined:
+        return
+    option = "batches_per_step" if plan.accumulation is None else "accumulation_factor"
+    depth = plan.batches_per_step if plan.accumulation is None else plan.accumulation
+    needed = 2 * stages - 1 if plan.training else stages  # the last is both forward and backward
+    if depth < needed:
+        raise InvalidIpuOption(
+            f"enable_pipelining with {option}={depth}: the pipeline has {needed} stages"
+            + (f", {stages} forward and {stages - 1} backward." if plan.training else "."),
+            cause="A pipeline needs a micro-batch for each of its stages before it empties again.",
+            remedy=f"Raise {option} to at least {needed}, or leave enable_pipelining out.",
+        )

@@ -50,6 +50,14 @@ def program_of(compiled: Any) -> dict[str, Any]:
     }
 
 
+def stages_of(program: Any, plan: Plan) -> int:
+    """Pipeline stages of the forward part."""
+    if not (plan.manual_shards or plan.average_shards):
+        return 1
+    forward = [op for op in program.global_block().ops if graphs.is_forward(op)]
+    return 1 + max((stage for _, stage in _places(forward, plan)), default=0)
+
+
 def _feed(feed: feeds.Feed) -> dict[str, Any]:
     return {"name": feed.name, "shape": list(feed.shape), "dtype": str(feed.dtype)}
 

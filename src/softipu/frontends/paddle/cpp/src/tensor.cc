@@ -83,15 +83,24 @@ py::array Result(Tensor::State& state) {
   return py::reinterpret_borrow<py::array>(*state.result);
 }
 
+// Memory of one element type must not be read or written as another: the caller's is too small then.
 template <typename T>
-py::array ResultOf(Tensor::State& state) {
-  py::array array = Result(state);
-  if (!array.dtype().is(DtypeOf<T>()) && !array.dtype().equal(DtypeOf<T>())) {
+void NeedType(const Tensor::State& state, const py::dtype& dtype) {
+  if (!dtype.is(DtypeOf<T>()) && !dtype.equal(DtypeOf<T>())) {
     Fail(state,
-         "it has elements of type " + std::string(py::str(array.dtype())) + ", not " +
+         "it has elements of type " + std::string(py::str(py::handle(dtype))) + ", not " +
              Element<T>::kName + ".",
          "Ask type(), and use the C++ type that belongs to it.");
   }
+}
+
+// The array behind the handle, which must have elements of type T. Needs the GIL.
+template <typename T>
+py::array ArrayOf(Tensor::State& state) {
+  py::array array = state.is_input ? py::array::ensure((*state.handle).attr("copy_to_cpu")(),
+                                                       py::array::c_style)
+                                   : Result(state);
+  NeedType<T>(state, array.dtype());
   return array;
 }
 
@@ -137,11 +146,14 @@ T* Tensor::data(PlaceType* place, int* size) const {
     if (state_->source == nullptr) {
       Fail(*state_, "it has no memory to read from.", "Call mutable_data first.");
     }
+    WithPython([&] {
+      NeedType<T>(*state_, py::reinterpret_borrow<py::dtype>(*state_->source_dtype));
+    });
     if (size != nullptr) *size = static_cast<int>(Count(state_->shape));
     return static_cast<T*>(const_cast<void*>(state_->source));
   }
   return WithPython([&] {
-    py::array array = ResultOf<T>(*state_);
+    py::array array = ArrayOf<T>(*state_);
     if (size != nullptr) *size = static_cast<int>(array.size());
     return static_cast<T*>(const_cast<void*>(array.data()));
   });
@@ -185,9 +197,7 @@ void Tensor::CopyStringsFromCpu(const Strings* data) {
 template <typename T>
 void Tensor::CopyToCpu(T* data) const {
   WithPython([&] {
-    py::array array = state_->is_input
-                          ? py::array::ensure((*state_->handle).attr("copy_to_cpu")())
-                          : ResultOf<T>(*state_);
+    const py::array array = ArrayOf<T>(*state_);
     std::memcpy(data, array.data(), static_cast<std::size_t>(array.nbytes()));
   });
 }
