@@ -222,7 +222,9 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _signals_set(event: threading.Event) -> Iterator[None]:
-    wanted = (signal.SIGINT, signal.SIGTERM)
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Under nohup it outlives its terminal.
+        wanted.append(signal.SIGHUP)
     before = [signal.signal(one, lambda *_: event.set()) for one in wanted]
     try:
         yield
