@@ -189,7 +189,7 @@ def test_a_wrong_request_is_an_error_of_its_sender_only(server, models, changes,
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (np.ones((1, 4), dtype=np.int32), "data-type 'INT32'"),
+        (np.ones((1, 4), dtype=np.int32), "data-type is 'INT32'"),
         (np.ones((1, 5), dtype=np.float32), r"\[-1,4\]"),
         (np.ones((9, 4), dtype=np.float32), "batch-size must be <= 8"),
     ],
@@ -211,7 +211,7 @@ def assert_right(client: grpc.InferenceServerClient, models: tuple[Path, dict[st
 
 @pytest.mark.parametrize(
     ("kind", "size", "said"),
-    [("FP32", 16, "16"), ("FP32", 32, "shared memory region"), ("INT32", 16, "INT32")],
+    [("FP32", 16, "Expected 32, got 16"), ("FP32", 32, "region: .one"), ("INT32", 16, "INT32")],
     ids=["too few bytes", "beyond the region", "type"],
 )
 def test_a_wrong_request_by_shared_memory_is_an_error_of_its_sender_only(

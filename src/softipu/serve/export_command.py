@@ -97,7 +97,7 @@ def _exported(
         raise
     except poptorch.Error as error:
         raise ExportRefused(
-            f"The model {name} cannot be compiled: {error.message}.",
+            f"The model {name} cannot be compiled: {error.message.rstrip('.')}.",
             cause="PopTorch refused it with these options.",
             remedy="Change what the message names.",
         ) from error
