@@ -17,7 +17,8 @@ DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
         torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-        torch.float16, torch.float32, torch.float64,
+        torch.uint16, torch.uint32, torch.uint64,
+        torch.bfloat16, torch.float16, torch.float32, torch.float64,
     )
 }  # fmt: skip
 _PLAIN = (bool, int, float, str, type(None))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cnn_support import figures, one_way  # noqa: F401 - a fixture
 from PIL import Image
 
 from softipu.bench import data, harness, images, run
@@ -64,6 +65,26 @@ def test_an_image_that_cannot_be_read_is_named(folder: Path, what: str) -> None:
         bad.write_text("hello" if what == "text" else "")
     with pytest.raises(ImageUnreadable, match="bad.jpg can't be read"):
         images.load(str(folder), 224, 100)
+
+
+def test_an_image_that_is_a_line_is_refused_before_it_grows(folder: Path) -> None:
+    picture(folder / "strip.png", (1, 2, 3), (300, 3))
+    assert images.load(str(folder), 32, 9).shape == (4, 3, 32, 32)
+    picture(folder / "line.png", (1, 2, 3), (10_000, 1))
+    with pytest.raises(ImageUnreadable, match=r"line\.png can't be cut .* 10000 x 1 pix") as found:
+        images.load(str(folder), 224, 9)
+    assert "100 times" in found.value.cause
+
+
+@pytest.mark.usefixtures("one_way")
+def test_the_command_measures_with_the_images_of_a_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--model", "resnet18", "--precision", "32.32", "--data-path", str(folder)]
+    found = figures(capsys, *words, "--micro-batch-size", "4", "--iterations", "1")
+    assert (found["options"]["data"], found["options"]["data_path"]) == ("real", str(folder))
+    assert found["host"]["throughput"]["mean"] > 0
+    assert found["host"]["latency"]["avg"] > 0
 
 
 def test_the_command_names_the_bad_image_in_one_block(

@@ -205,6 +205,20 @@ def test_weights_from_safetensors(tmp_path: Path, state: dict[str, Any]) -> None
     assert all((one == 0.5).all() for one in model.parameters())
 
 
+def test_weights_from_before_batch_norms_counted(tmp_path: Path, state: dict[str, Any]) -> None:
+    """As torch takes them; of anything else nothing may be missing."""
+    file = tmp_path / "weights.pt"
+    old = {name: one for name, one in state.items() if not name.endswith("num_batches_tracked")}
+    assert len(old) < len(state)
+    torch.save(old, file)
+    model = models.build("mobilenet-v3-small", weights=str(file), **FULL)
+    assert all((one == 0.5).all() for one in model.parameters())
+    del old["features.0.1.running_mean"]
+    torch.save(old, file)
+    with pytest.raises(WeightsUnusable, match=r"model: features.0.1.running_mean is missing\."):
+        weights.load(model, str(file))
+
+
 @pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
 def test_files_that_hold_no_weights(tmp_path: Path, name: str) -> None:
     file = tmp_path / name

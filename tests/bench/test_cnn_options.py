@@ -197,6 +197,7 @@ def test_wrong_usage_exits_with_2(
         ({"eight_bit_io": True, "normalization_location": "none"}, "only with"),
         ({"data": "generated", "data_path": "x"}, "no meaning with data generated"),
         ({"micro_batch_size": 6, "dataloader_rebatch_size": 4}, "batch of 6 samples is not divis"),
+        ({"profile": True, "compile_only": True}, "profile and compile_only exclude"),
         ({"iterations": 0}, "iterations is 0, not a whole number from 1"),
     ],
 )
@@ -215,6 +216,15 @@ def test_eight_bit_images_move_the_normalisation_to_the_ipu(
 ) -> None:
     assert parsed("--eight-bit-io").normalization_location == "ipu"
     assert "normalised on the IPU" in capsys.readouterr().err
+
+
+def test_io_tiles_make_no_pipeline_which_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--pipeline-splits", "layer2", "layer3"]
+    assert parsed(*words, "--num-io-tiles", "32").stages == 3
+    assert "The 3 stages run one after the other, not as a pipeline" in capsys.readouterr().err
+    parsed(*words)
+    parsed("--num-io-tiles", "32")
+    assert capsys.readouterr().err == ""
 
 
 def test_the_bench_command_finds_its_parts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,7 +125,7 @@ def test_figures_fit_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert "IPU's" not in text
 
 
-def test_json_has_the_hosts_figures_and_no_modelled_ones(
+def test_json_has_the_hosts_figures_beside_the_modelled_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = figures(capsys, *SMALL, "--iterations", "1", "--micro-batch-size", "2")
@@ -138,7 +138,9 @@ def test_json_has_the_hosts_figures_and_no_modelled_ones(
     assert found["host"]["calls"] == 1
     assert found["host"]["throughput"]["mean"] > 0
     assert found["host"]["latency"]["avg"] > 0
-    assert "ipu" not in found
+    assert found["modelled"]["throughput"] > 0
+    assert found["units"] == {"throughput": "samples/sec", "latency": "ms"}
+    assert "no_model" not in found
 
 
 # --- the arithmetic ---------------------------------------------------------------------------

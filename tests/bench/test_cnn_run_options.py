@@ -87,6 +87,9 @@ def test_compile_only_needs_no_ipu_and_fills_the_cache(
     assert "Graph compilation complete" in text
     assert "throughput" not in text
     assert len(Store(str(cache)).entries()) == 1
+    found = figures(capsys, *words, *offline, "--replicas", "32")
+    assert (found["model"], found["options"]["replicas"]) == ("resnet18", 32)
+    assert found["compile_seconds"] > 0
 
 
 def test_a_second_run_takes_the_model_from_the_cache(
@@ -105,7 +108,10 @@ def test_profile_is_a_trace_of_pytorchs_profiler_and_a_report_on_the_modelled_ip
 ) -> None:
     report = {"autoReport.directory": str(tmp_path / "report")}
     monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(report))
-    text = printed(capsys, *SMALL, "--profile", "--warmup-iterations", "0")
+    waited: list[float] = []
+    monkeypatch.setattr(harness, "settle", lambda *given: waited.append(given[-1]))
+    text = printed(capsys, *SMALL, "--profile", "--warmup-iterations", "0", "--settle", "7")
+    assert waited == [7]
     file = tmp_path / "report" / "resnet18_bs1_trace.json"
     assert str(file) in text
     events = json.loads(file.read_text())["traceEvents"]
@@ -113,6 +119,15 @@ def test_profile_is_a_trace_of_pytorchs_profiler_and_a_report_on_the_modelled_ip
     page = tmp_path / "report" / "resnet18_bs1_report" / "report.html"
     assert str(page) in text
     assert page.stat().st_size > 10_000
+
+
+def test_json_names_the_files_of_a_profile(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "profile", lambda *_: (Path("trace.json"), Path("page.html")))
+    found = figures(capsys, *SMALL, "--profile")
+    assert (found["trace"], found["report"]) == ("trace.json", "page.html")
+    assert (found["model"], found["options"]["profile"]) == ("resnet18", True)
 
 
 def test_our_own_variable_says_where_profiles_go_first(

@@ -354,6 +354,16 @@ def test_options_of_wandb_go_unless_they_are_allowed(tmp_path):
     assert kept == ["python3", "-m", "t", "--lr", "1", "--last", "--compile-only"]
 
 
+@pytest.mark.parametrize("more", ["", " --wandb"])
+def test_a_variable_is_as_many_words_as_its_quotes_say(tmp_path, more):
+    template = f"""python3 -m t $DATA '$DATA' --to="$DATA" it\\ is{more}"""
+    words = ["python3", "-m", "t", "/data", "sets", "/data sets", "--to=/data sets", "it is"]
+    found = build(template, tmp_path)
+    assert found.words == words
+    assert found.text == template.removesuffix(" --wandb")
+    assert build(template, tmp_path, compile_only=True).words == [*words, "--compile-only"]
+
+
 def test_compiling_only_asks_for_no_partition(tmp_path):
     template = "poprun --vipu-partition=p --vipu-server-host $DATA -n 2 python3 -m t"
     found = build(template, tmp_path, compile_only=True)

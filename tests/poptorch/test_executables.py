@@ -68,6 +68,28 @@ def test_a_saved_inference_model_runs_in_a_process_without_its_class(
     assert ended.lines[-1] == "True torch.Size([2, 3])"
 
 
+class Converted(torch.nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(self.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.uint16, torch.uint32, torch.uint64])
+def test_results_of_the_less_usual_types_are_saved_too(tmp_path: Path, dtype: torch.dtype) -> None:
+    path = str(tmp_path / "model.popef")
+    given = torch.tensor([[1.0, 2.0], [3.0, 100.0]])
+    poptorch.inferenceModel(Converted(dtype), quiet()).compileAndExport(
+        path, given, export_model=False
+    )
+    loaded = poptorch.inferenceModel(Converted(dtype), quiet())
+    loaded.loadExecutable(path)
+    assert torch.equal(loaded(given), given.to(dtype))
+    loaded.destroy()
+
+
 def test_training_continues_from_a_file_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     path = tmp_path / "model.poptorch"
     original = saved(path, steps=2)

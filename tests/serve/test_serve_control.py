@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ import pytest
 import torch
 from serve_support import Running, eventually, holders, samples, serving
 
+from softipu import devices
+from softipu.errors import ModelControlFailed, ServerSilent
 from softipu.serve import command
 from softipu.serve.repository import Poller, snapshot
 
@@ -77,14 +80,22 @@ def test_a_model_that_cannot_be_loaded_is_the_askers_error(server: Running, mode
     control(server, "many", "unload")
 
 
-def test_polling_follows_the_repository(models, tmp_path: Path) -> None:
+def test_polling_follows_the_repository(
+    models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository = tmp_path / "repository"
     shutil.copytree(models[0] / "twice", repository / "twice")
     words = ["--model-control-mode", "poll", "--poll-seconds", "0.5"]
     with serving(repository, tmp_path / "home", *words) as running:
         assert running.models == ["twice"]
         shutil.copytree(models[0] / "joined", tmp_path / "aside")
-        (tmp_path / "aside").rename(repository / "joined")
+        monkeypatch.setenv("SOFTIPU_HOME", str(tmp_path / "home"))
+        with contextlib.ExitStack() as held:
+            for count in (8, 4, 2):  # All but those of the model that is there.
+                held.enter_context(devices.attach(count))
+            (tmp_path / "aside").rename(repository / "joined")
+            said = running.wait_for("Model joined could not be loaded: ")
+            assert "SIPU-1203" in said
         running.wait_for("Model joined was loaded.")
         assert running.is_served("joined")
         shutil.rmtree(repository / "twice")
@@ -112,6 +123,58 @@ def test_a_repository_that_is_gone_for_a_while_is_told_once_and_changes_nothing(
     (repository / "layer/config.pbtxt").write_text("changed")
     assert poller.look() == ["Model layer was loaded."]
     assert asked == ["layer"]
+
+
+class Scripted:
+    """A server that answers what it is asked for with what comes next: None, or an error."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self._answers = list(answers)
+        self.asked: list[str] = []
+
+    def load(self, name: str) -> None:
+        self.asked.append(name)
+        if (answer := self._answers.pop(0)) is not None:
+            raise answer
+
+    unload = load
+
+
+def test_what_lacks_ipus_or_the_server_is_tried_again_and_told_once(tmp_path: Path) -> None:
+    busy = ModelControlFailed("failed to load: layer: SIPU-1203: No free device")
+    control = Scripted(busy, busy, ServerSilent("it does not answer"), None, busy, None)
+    poller = Poller([tmp_path], control, 0.0, {})  # type: ignore[arg-type]
+    (tmp_path / "layer").mkdir()
+    (tmp_path / "layer/config.pbtxt").touch()
+    assert poller.look() == [f"Model layer could not be loaded: {busy.what}"]
+    assert poller.look() == []
+    assert poller.look() == ["Model layer could not be loaded: it does not answer"]
+    assert poller.look() == ["Model layer was loaded."]
+    assert poller.look() == []
+    assert len(control.asked) == 4
+    (tmp_path / "layer/config.pbtxt").write_text("changed")
+    assert poller.look() == [f"Model layer could not be loaded: {busy.what}"]
+    assert poller.look() == ["Model layer was loaded."]
+
+
+def test_a_model_that_cannot_be_unloaded_yet_is_not_forgotten(tmp_path: Path) -> None:
+    control = Scripted(ServerSilent("it does not answer"), None)
+    poller = Poller([tmp_path], control, 0.0, {"layer": ()})  # type: ignore[arg-type]
+    assert poller.look() == ["Model layer could not be unloaded: it does not answer"]
+    assert poller.look() == ["Model layer was unloaded."]
+    assert poller.look() == []
+
+
+def test_an_entry_that_is_wrong_is_not_tried_again_until_it_changes(tmp_path: Path) -> None:
+    control = Scripted(ModelControlFailed("SIPU-6105: it is missing"), None)
+    poller = Poller([tmp_path], control, 0.0, {})  # type: ignore[arg-type]
+    (tmp_path / "layer").mkdir()
+    (tmp_path / "layer/config.pbtxt").touch()
+    assert poller.look() == ["Model layer could not be loaded: SIPU-6105: it is missing"]
+    assert poller.look() == []
+    assert control.asked == ["layer"]
+    (tmp_path / "layer/config.pbtxt").write_text("changed")
+    assert poller.look() == ["Model layer was loaded."]
 
 
 def test_an_entry_that_comes_while_the_server_starts_is_loaded(

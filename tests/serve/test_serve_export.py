@@ -13,7 +13,10 @@ from serve_support import COMMAND, Layer, Many, add_layer, environment, options,
 import poptorch
 from poptorch._served import ServedExecutable
 from softipu import SDK_VERSION, serve
+from softipu.bench import harness
+from softipu.bench.options import FIELDS, MEASURING, Options, spelling
 from softipu.errors import ExportRefused, NotServable
+from softipu.serve import export_command
 from softipu.serve.served_model import ServedModel
 
 
@@ -308,3 +311,48 @@ def test_the_command_exports_a_model_of_the_harness(tmp_path: Path) -> None:
     assert "data_type: TYPE_UINT8 dims: [ 3, 224, 224 ]" in text
     assert "data_type: TYPE_FP32 dims: [ 1000 ]" in text
     assert "max_batch_size: 2" in text
+
+
+def test_a_configuration_is_exported_and_options_win_over_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The configuration takes bytes, in large batches."""
+    words = ["--config", "mobilenet-v3-small", "--precision", "32.32", "--no-eight-bit-io"]
+    words += ["--micro-batch-size", "1", "--device-iterations", "2", "--output", str(tmp_path)]
+    assert export_command.main(words) == 0
+    said = capsys.readouterr()
+    assert "Exported" in said.out
+    assert "Weights are random: --weights FILE loads others." in said.err
+    text = (tmp_path / "mobilenet-v3-small/config.pbtxt").read_text()
+    assert "data_type: TYPE_FP32 dims: [ 3, 224, 224 ]" in text
+    assert "max_batch_size: 2" in text
+
+
+def test_the_command_has_all_options_of_a_model_and_none_of_measuring() -> None:
+    ours = export_command.parser()._option_string_actions
+    for name, field in FIELDS.items():
+        assert (spelling(name) in ours) == (name not in MEASURING), name
+        if field.default is False and name not in MEASURING:
+            assert spelling(f"no_{name}") in ours
+
+
+@pytest.mark.parametrize(
+    ("asked", "notes"),
+    [
+        ({}, ["Weights are random"]),
+        ({"random_weights": True}, []),
+        ({"weights": "mine.pt"}, []),
+        ({"weights": "mine.pt", "eight_bit_io": True}, ["normalised on the IPU"]),
+        ({"weights": "mine.pt", "num_io_tiles": 32, "pipeline_splits": ["layer2"]}, ["2 stages"]),
+    ],
+)
+def test_what_options_mean_beyond_their_words_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked, notes
+) -> None:
+    made: list[Options] = []
+    monkeypatch.setattr(harness, "inference_executor", made.append)
+    export_command._from_harness(None, {"model": "resnet18"} | asked)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == len(notes)
+    assert all(note in line for note, line in zip(notes, lines, strict=True))
+    assert made[0].normalization_location == ("ipu" if made[0].eight_bit_io else "host")

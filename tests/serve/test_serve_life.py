@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 from serve_support import Running, eventually, holders, parent_of, prefix_of, regions, serving
+
+from softipu.serve import command
 
 
 def gone(pid: int) -> bool:
@@ -28,6 +31,22 @@ def test_told_to_stop_it_leaves_nothing(small: Path, tmp_path: Path, how: int) -
     assert regions(memory) == []
     assert list(folder.iterdir()) == []
     assert holders(tmp_path / "home") == set()
+
+
+def test_the_end_of_its_terminal_stops_it_unless_nohup_keeps_it() -> None:
+    ending, others = threading.Event(), []
+    before = signal.signal(signal.SIGHUP, lambda *_: others.append(1))
+    try:
+        with command._signals_set(ending):
+            signal.raise_signal(signal.SIGHUP)
+        assert ending.is_set()
+        signal.raise_signal(signal.SIGHUP)
+        assert others == [1]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with command._signals_set(ending):
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_killed_server_is_an_error_that_shows_its_end(small: Path, tmp_path: Path) -> None:

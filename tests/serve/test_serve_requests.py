@@ -15,6 +15,7 @@ import torch
 import tritonclient.grpc as grpc
 import tritonclient.utils.shared_memory as shm
 from serve_support import Layer, Running, eventually, holders, samples, serving
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +184,52 @@ def test_a_wrong_request_is_an_error_of_its_sender_only(server, models, changes,
     torch.testing.assert_close(
         server.values("joined", tensor), expected(models[1]["joined"], tensor)
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (np.ones((1, 4), dtype=np.int32), "data-type is 'INT32'"),
+        (np.ones((1, 5), dtype=np.float32), r"\[-1,4\]"),
+        (np.ones((9, 4), dtype=np.float32), "batch-size must be <= 8"),
+    ],
+    ids=["type", "shape", "too many samples"],
+)
+def test_a_wrong_request_by_grpc_is_an_error_of_its_sender_only(client, models, values, says):
+    kind = np_to_triton_dtype(values.dtype)
+    with pytest.raises(InferenceServerException, match=says):
+        client.infer("joined", [as_input("input_0", values, kind)])
+    assert_right(client, models)
+
+
+def assert_right(client: grpc.InferenceServerClient, models: tuple[Path, dict[str, Layer]]) -> None:
+    tensor = samples(2)
+    answer = client.infer("joined", [as_input("input_0", tensor.numpy(), "FP32")])
+    right = expected(models[1]["joined"], tensor)
+    np.testing.assert_allclose(answer.as_numpy("output_0"), right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "said"),
+    [("FP32", 16, "Expected 32, got 16"), ("FP32", 32, "region: .one"), ("INT32", 16, "INT32")],
+    ids=["too few bytes", "beyond the region", "type"],
+)
+def test_a_wrong_request_by_shared_memory_is_an_error_of_its_sender_only(
+    client, models, kind: str, size: int, said: str
+) -> None:
+    """The region has room for one sample, and the request is one of two."""
+    region = shm.create_shared_memory_region("one", "/softipu-test-one", 16)
+    try:
+        shm.set_shared_memory_region(region, [samples(1).numpy()])
+        client.register_system_shared_memory("one", "/softipu-test-one", 16)
+        given = grpc.InferInput("input_0", [2, 4], kind)
+        given.set_shared_memory("one", size)
+        with pytest.raises(InferenceServerException, match=said):
+            client.infer("joined", [given])
+    finally:
+        client.unregister_system_shared_memory()
+        shm.destroy_shared_memory_region(region)
+    assert_right(client, models)
 
 
 def test_an_unknown_model_is_an_error(server) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from serve_support import Layer, add_layer, options, samples
+from serve_support import Layer, add_layer, eventually, options, samples
 
 import poptorch
 from softipu.bench.options import Options
-from softipu.errors import PortInUse, RequestsTooAlike, ServedValuesWrong
+from softipu.errors import PortInUse, RequestsTooAlike, ServedValuesWrong, ServerDied
 from softipu.serve.bench_reference import Case, check_apart, options_for, pictures, write_entry
 from softipu.serve.bench_server import HOST, next_free_port
 from softipu.serve.bench_session import Choices, Session
-from softipu.serve.bench_traffic import RequestType
+from softipu.serve.bench_traffic import RequestType, Turn
 
 
 def layer_case(repository: Path, module: Layer) -> Case:
@@ -77,6 +81,29 @@ def test_a_measurement_always_compares_values(tmp_path: Path) -> None:
         session._case = layer_case(tmp_path, Layer(seed=0))
         with pytest.raises(ServedValuesWrong, match="6 of 6 answers are wrong"):
             session.measure("layer", "layer", RequestType.SYNC, 2)
+    finally:
+        session.close()
+
+
+def test_a_server_that_falls_fails_the_test_under_way_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = layer_case(tmp_path, add_layer(tmp_path, "layer"))
+    monkeypatch.setattr(Session, "_made", lambda _self, name, _config: replace(case, name=name))
+    session = Session(Choices(repository=tmp_path, requests=3))
+    model = ("layer", "layer")
+    try:
+        first = session.server(*model).server.pid
+        threading.Timer(1.5, os.kill, (first, signal.SIGKILL)).start()
+        with pytest.raises(ServerDied, match="ended by signal 9"):
+            session.measure(*model, RequestType.SYNC, 1, Turn(seconds=3))
+        assert "layer-RequestType.SYNC-1 results:" in session.measure(*model, RequestType.SYNC, 1)
+        second = session.server(*model)
+        os.kill(second.server.pid, signal.SIGKILL)
+        eventually(lambda: second.trouble)
+        assert session.case("other", "other").name == "other"
+        with pytest.raises(ServerDied, match="ended by signal 9"):
+            session.close()
     finally:
         session.close()
 

@@ -145,6 +145,8 @@ def profile(options: Options, folder: Path) -> tuple[Path, Path] | None:
     settings = poptorch_options(options)
     batch = next(iter(loader(options, settings)))
     with _attached(options, settings) as executor:
+        executor.compile(batch)
+        settle(executor, batch, options.settle)
         for _ in range(1 + options.warmup_iterations):
             together.wait_for_all()
             executor(batch)

@@ -16,6 +16,9 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".
 MOST = 2048
 #: The usual cut: resize to a little more than needed, keep the centre.
 _MARGIN = 256 / 224
+#: The short side becomes that of the cut, and the long side grows with it: a line of pixels would
+#: become gigabytes, of which the cut keeps next to nothing.
+_LONGEST = 100
 
 
 def load(folder: str | None, side: int, most: int) -> torch.Tensor:
@@ -52,7 +55,10 @@ def _read(path: Path, side: int) -> torch.Tensor:
     functional = _functional()
     try:
         with image_module.open(path) as image:
+            _check_sides(path, *image.size)
             picture = image.convert("RGB")
+    except ImageUnreadable:
+        raise
     # Decoders raise what they like for damaged files: struct.error, SyntaxError, EOFError, ...
     except Exception as error:
         raise ImageUnreadable(f"The image {path} can't be read: {error}.") from error
@@ -60,6 +66,16 @@ def _read(path: Path, side: int) -> torch.Tensor:
     cut = functional.center_crop(picture, [side, side])
     result: torch.Tensor = functional.pil_to_tensor(cut)
     return result
+
+
+def _check_sides(path: Path, width: int, height: int) -> None:
+    short, long = sorted((width, height))
+    if long > _LONGEST * short:
+        raise ImageUnreadable(
+            f"The image {path} can't be cut to a square: it is {width} x {height} pixels.",
+            cause=f"One side may be up to {_LONGEST} times as long as the other.",
+            remedy="Remove the file, or cut the image to the part that matters.",
+        )
 
 
 def _functional() -> Any:

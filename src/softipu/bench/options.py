@@ -116,7 +116,8 @@ class Options:
         None, "directory where compiled models are kept for the next time", metavar="DIR"
     )
     num_io_tiles: int = _option(
-        0, "tiles that do I/O while others compute: an even number from 32 to 192, 0 for none",
+        0, "tiles that do I/O while others compute: an even number from 32 to 192, 0 for none; "
+        "the stages of --pipeline-splits then run one after the other",
         least=0,
     )  # fmt: skip
     exchange_memory_target: str = _option(
@@ -162,6 +163,19 @@ class Options:
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(Options)}
+#: Those that say how to measure; the others say what is run, whoever runs it.
+MEASURING = (
+    "data",
+    "data_path",
+    "iterations",
+    "warmup_iterations",
+    "settle",
+    "dataloader_worker",
+    "dataloader_rebatch_size",
+    "compile_only",
+    "offline_target_ipu_version",
+    "profile",
+)
 
 
 def spelling(name: str) -> str:
@@ -184,6 +198,20 @@ def check_model(name: str) -> str:
     return name
 
 
+def understood(options: Options) -> tuple[Options, list[str]]:
+    """The options as those who give them together mean them, and what is worth telling of that."""
+    notes = []
+    if options.eight_bit_io and options.normalization_location == "host":
+        notes.append("Eight-bit images are normalised on the IPU, not on the host.")
+        options = dataclasses.replace(options, normalization_location="ipu")
+    if options.num_io_tiles and options.stages > 1:
+        notes.append(
+            f"The {options.stages} stages run one after the other, not as a pipeline: "
+            "--num-io-tiles asks for sharded execution."
+        )
+    return options, notes
+
+
 def checked(options: Options) -> Options:
     """The same options, after a look at each value and at what excludes what."""
     for name, field in FIELDS.items():
@@ -204,6 +232,13 @@ def checked(options: Options) -> Options:
     if options.data_path is not None and options.data != "real":
         raise UnfitBenchOption(
             f"data_path has no meaning with data {options.data}.", remedy="Use --data real."
+        )
+    if options.profile and options.compile_only:
+        raise UnfitBenchOption(
+            "profile and compile_only exclude each other.",
+            cause="A profile is the trace of a call, and --compile-only makes none.",
+            remedy="Use one of them; `softipu estimate MODEL --report DIR` writes a report on the "
+            "modelled IPU without any call.",
         )
     return options
 

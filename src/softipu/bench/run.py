@@ -7,16 +7,18 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from .. import settings
 from ..errors import HarnessRefused, InvalidSetting, SoftIPUError
 from ..tools import cli
 from . import configs
-from .options import FIELDS, Options, check_model, checked, nearest, spelling
+from .options import FIELDS, Options, check_model, checked, nearest, spelling, understood
 
+#: Said where nobody asked for random weights.
+RANDOM = "Weights are random: --weights FILE loads others."
 EPILOG = """\
 Throughput and latency are this host's; one line has those of a modelled IPU, and docs/measuring.md
 says what they mean. A configuration sets options; those on the command line win, and --no-X takes
@@ -34,11 +36,17 @@ def parser(prog: str = "softipu bench run") -> cli.Parser:
     add("--config", metavar="NAME", help="configuration to start from: " + _config_names())
     add("--config-file", metavar="FILE", help="where configurations are (default: softipu's own)")
     add("-j", "--json", action="store_true", help="print the result as JSON")
-    excluding = result.add_mutually_exclusive_group()
-    for name, field in FIELDS.items():
-        group = excluding if name in ("weights", "random_weights") else result
-        group.add_argument(*_flags(name, field), **_rules(name, field))
+    add_fields(result, FIELDS)
     return result
+
+
+def add_fields(to: Any, names: Iterable[str], **rules: Any) -> None:
+    """Options for fields of `Options`; `rules` for argparse win over those that they have."""
+    excluding = to.add_mutually_exclusive_group()
+    for name in names:
+        group = excluding if name in ("weights", "random_weights") else to
+        field = FIELDS[name]
+        group.add_argument(*_flags(name, field), **_rules(name, field) | rules)
 
 
 def _config_names() -> str:
@@ -151,38 +159,59 @@ def _options(found: argparse.Namespace) -> Options:
 
     values = {name: getattr(found, name) for name in FIELDS}
     values["pipeline_splits"] = tuple(values["pipeline_splits"])
-    if values["eight_bit_io"] and values["normalization_location"] == "host":
-        together.tell("Eight-bit images are normalised on the IPU, not on the host.", sys.stderr)
-        values["normalization_location"] = "ipu"
-    asked = Options(**values)
+    asked, notes = understood(Options(**values))
+    for note in notes:
+        together.tell(note, sys.stderr)
     together.tell_who_decides(asked, sys.stderr)
     return checked(together.share(asked))
 
 
 def _work(options: Options, as_json: bool) -> int:
-    from . import figures, harness, progress, together
+    from . import together
 
     notes = sys.stderr if as_json else sys.stdout
     if options.weights is None and not options.random_weights:
-        together.tell("Weights are random: --weights FILE loads others.", notes)
+        together.tell(RANDOM, notes)
     if options.compile_only:
-        seconds = harness.compile_only(options)
-        together.tell(
-            f"Graph compilation complete in {seconds:.1f} s, --compile-only was set: exiting.",
-            sys.stdout,
-        )
+        text, found = _compiled(options)
     elif options.profile:
-        written = harness.profile(options, _profile_folder())
-        if written is not None:
-            trace, page = written
-            print(f"Profile written to {trace}\nReport on the modelled IPU written to {page}")
+        text, found = _profiled(options)
     else:
-        with progress.shown(together.calls_each(options), notes) as advance:
-            result = harness.measure(options, advance)
-        found = figures.as_json(result)
-        text = json.dumps(found, indent=2) if as_json else "\n".join(figures.lines(result))
-        together.tell(text, sys.stdout)
+        text, found = _measured(options, notes)
+    together.tell(json.dumps(found, indent=2) if as_json else text, sys.stdout)
     return 0
+
+
+def _compiled(options: Options) -> tuple[str, dict[str, Any]]:
+    """What to print, in words and as JSON; so do the next two."""
+    from . import harness
+
+    seconds = harness.compile_only(options)
+    text = f"Graph compilation complete in {seconds:.1f} s, --compile-only was set: exiting."
+    return text, _about(options) | {"compile_seconds": seconds}
+
+
+def _profiled(options: Options) -> tuple[str, dict[str, Any]]:
+    from . import harness
+
+    written = harness.profile(options, _profile_folder())
+    if written is None:  # Another instance wrote it, and tells.
+        return "", {}
+    trace, page = map(str, written)
+    text = f"Profile written to {trace}\nReport on the modelled IPU written to {page}"
+    return text, _about(options) | {"trace": trace, "report": page}
+
+
+def _measured(options: Options, notes: TextIO) -> tuple[str, dict[str, Any]]:
+    from . import figures, harness, progress, together
+
+    with progress.shown(together.calls_each(options), notes) as advance:
+        result = harness.measure(options, advance)
+    return "\n".join(figures.lines(result)), figures.as_json(result)
+
+
+def _about(options: Options) -> dict[str, Any]:
+    return {"model": options.model, "options": dataclasses.asdict(options)}
 
 
 def _profile_folder() -> Path:

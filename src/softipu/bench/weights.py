@@ -14,14 +14,16 @@ from ..errors import WeightsUnusable
 #: Under which names checkpoints keep the state dict.
 _IN_CHECKPOINTS = ("model_state_dict", "state_dict", "model")
 _LISTED = 3
+#: What batch norms count for training; torch takes files from before it was counted without.
+_COUNTER = "num_batches_tracked"
 
 
 def load(model: nn.Module, path: str) -> None:
-    """Fill the model; every tensor must be there, and no other."""
+    """Fill the model; every tensor that inference needs must be there, and no unknown one."""
     state = _state(path)
     own = model.state_dict()
     wrong = [
-        *(f"{name} is missing" for name in own if name not in state),
+        *(f"{name} is missing" for name in own if name not in state and not _is_counter(name)),
         *(f"{name} is unknown" for name in state if name not in own),
         *(
             f"{name} is {list(state[name].shape)}, not {list(own[name].shape)}"
@@ -34,7 +36,12 @@ def load(model: nn.Module, path: str) -> None:
         raise WeightsUnusable(
             f"The weights in {path} don't fit the model: {'; '.join(wrong[:_LISTED])}{more}."
         )
-    model.load_state_dict(state)
+    # The names were checked above; all that can be missing now are counters.
+    model.load_state_dict(state, strict=False)
+
+
+def _is_counter(name: str) -> bool:
+    return name.rpartition(".")[2] == _COUNTER
 
 
 def _state(path: str) -> dict[str, torch.Tensor]:

@@ -85,6 +85,12 @@ class ModelControlFailed(SoftIPUError):
     remedy = "Correct what the message names and load the model again."
 
 
+class ServerSilent(ModelControlFailed):
+    code = 6113
+    cause = "It has ended, or is too busy."
+    remedy = "If it is still there, ask it again; `softipu serve` tells when it has ended."
+
+
 # --- 6150–6199: measuring a server -----------------------------------------------------------
 
 

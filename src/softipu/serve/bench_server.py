@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,12 +37,19 @@ class Served:
     server: Server
     #: Models that came back after their process had been killed.
     revived: list[str] = field(default_factory=list)
-    #: What went wrong with the server while nobody waited for it.
-    trouble: list[SoftIPUError] = field(default_factory=list)
+    #: What is wrong with the server, as the watcher saw it: it ended, or its model, whose process
+    #: was killed, could not be loaded again so far.
+    trouble: SoftIPUError | None = None
 
     @property
     def address(self) -> str:
         return f"{HOST}:{self.server.ports.grpc}"
+
+    def check(self) -> None:
+        """Raises what is wrong with the server, if anything is."""
+        if self.trouble is not None:
+            raise self.trouble
+        self.server.check()  # The watcher may not have looked yet.
 
     def backend_processes(self) -> list[int]:
         return [one.pid for one, alive in records.instances(self.server.instances) if alive]
@@ -55,32 +63,39 @@ def served(repository: Path, model: str, grpc_port: int | None = None) -> Iterat
     """A server for one model of a repository, ready for requests."""
     port = next_free_port() if grpc_port is None else grpc_port
     settings = Settings((repository,), Ports(0, port, 0), HOST, models=(model,))
-    with Server(settings) as server:
+    # The pool outlives the server. The watcher may have started it again after a crash, and the
+    # system ends what asks for that (`dies_with_parent`) when the thread that started it ends.
+    with ThreadPoolExecutor(1) as pool, Server(settings) as server:
         server.wait_until_ready()
         for state in server.control.models():
             if state.name == model and not state.ready:
                 raise ModelControlFailed(f"The model {model} is not served: {state.reason}")
         running = Served(server)
         ending = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(running, ending), daemon=True)
-        watcher.start()
+        watching = pool.submit(_watch, running, ending)
         try:
             yield running
         finally:
             ending.set()
-            watcher.join()
-        if running.trouble:
-            raise running.trouble[0]
+            watching.result()
+        if running.trouble is not None:
+            raise running.trouble
 
 
 def _watch(running: Served, ending: threading.Event) -> None:
     while not ending.wait(_WATCH_SECONDS):
         try:
             running.server.check()
-            running.revived += running.server.revive()
+            revived = running.server.revive()
+        except ModelControlFailed as error:
+            running.trouble = error  # It is tried again some time later.
         except SoftIPUError as error:
-            running.trouble.append(error)
+            running.trouble = error
             return
+        else:
+            if revived:
+                running.trouble = None
+                running.revived += revived
 
 
 @dataclass(frozen=True)

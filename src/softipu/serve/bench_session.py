@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ..errors import SoftIPUError
+from ..errors import BenchClientFailed, SoftIPUError
 from .bench_clients import Clients, check
 from .bench_figures import figures, lines
 from .bench_server import HOST, Served, next_free_port, served
@@ -61,6 +61,8 @@ class Session:
         self._case: Case | None = None
         self._served: Served | None = None
         self._failed: dict[str, SoftIPUError] = {}
+        #: What went wrong with servers after their last test.
+        self._untold: list[SoftIPUError] = []
 
     def case(self, model_name: str, config: str) -> Case:
         """The model's values and its entry in the repository; the same one until another's turn."""
@@ -90,7 +92,9 @@ class Session:
 
     def server(self, model_name: str, config: str) -> Served:
         case = self.case(model_name, config)
-        if self._served is None:
+        if self._served is not None:
+            self._check(self._served)
+        else:
             if self._port is None:
                 self._port = next_free_port()
             entered = served(case.repository, model_name, self._port)
@@ -107,13 +111,17 @@ class Session:
         request_size: int | None = None,
     ) -> list[str]:
         """Lines with the figures, after every value of every answer was compared."""
-        address = self.server(model_name, config).address
+        running = self.server(model_name, config)
         case = self.case(model_name, config)
         requests = case.requests(request_size or self.choices.request_size)
-        traffic = Traffic(address, model_name, request_type, self.choices.shared_memory)
-        with Clients(clients, traffic, requests) as sending:
-            records = sending.take(turn or Turn(requests=self.choices.requests))
-        check(records, requests.tolerance)
+        traffic = Traffic(running.address, model_name, request_type, self.choices.shared_memory)
+        try:
+            with Clients(clients, traffic, requests) as sending:
+                records = sending.take(turn or Turn(requests=self.choices.requests))
+            check(records, requests.tolerance)
+        except BenchClientFailed:
+            self._check(running)  # If it fell, that says more than what its clients met.
+            raise
         return [
             "-" * 91,
             f"{model_name}-{request_type}-{clients} results:",
@@ -126,10 +134,31 @@ class Session:
             *lines(figures(records, requests.size)),
         ]
 
-    def _leave(self) -> None:
-        self._case = self._served = None
+    def _check(self, running: Served) -> None:
+        """Raises what is wrong with the server, if anything is; the next test gets another one."""
+        try:
+            running.check()
+        except SoftIPUError:
+            with contextlib.suppress(SoftIPUError):  # It ends with the trouble that is told here.
+                self._end_server()
+            raise
+
+    def _end_server(self) -> None:
+        self._served = None
         self._serving.close()
 
+    def _leave(self) -> None:
+        """Of trouble with this model's server the next one's tests are innocent."""
+        self._case = None
+        try:
+            self._end_server()
+        except SoftIPUError as error:
+            self._untold.append(error)
+
     def close(self) -> None:
+        """Raises what went wrong with a server and made no test fail."""
         self._leave()
         self._stack.close()
+        untold, self._untold = self._untold, []
+        if untold:
+            raise untold[0]

@@ -15,7 +15,7 @@ from ..errors import ModelControlFailed, NothingServed, RepositoryInvalid
 from ..tools import cli
 from . import left_out, selftest
 from .ports import Ports
-from .repository import Poller, folders, snapshot
+from .repository import Poller, folders, lacks_ipus, snapshot
 from .server import Server, Settings
 
 MODES = ("none", "poll", "explicit")
@@ -158,8 +158,10 @@ def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
         finally:
             if test is not None:
                 selftest.abandon(test)
+        waiting: set[str] = set()
         if not stopping.is_set():
-            _announce(server, settings, poll)
+            waiting = _announce(server, settings, poll)
+        known = {name: files for name, files in known.items() if name not in waiting}
         poller = Poller(settings.repositories, server.control, poll, known) if poll else None
         tending = pool.submit(_tend, server, poller, stopping)
         try:
@@ -174,7 +176,8 @@ def _serve(settings: Settings, *, poll: float | None, self_test: bool) -> int:
     return 0
 
 
-def _announce(server: Server, settings: Settings, poll: float | None) -> None:
+def _announce(server: Server, settings: Settings, poll: float | None) -> set[str]:
+    """Says what is served and what is not; returns the models that others leave no IPUs."""
     models = server.control.models()
     refused = {model.name: model.reason for model in models if not model.ready and model.reason}
     ready = sorted({model.name for model in models if model.ready})
@@ -193,6 +196,7 @@ def _announce(server: Server, settings: Settings, poll: float | None) -> None:
         f"Ready: {', '.join(ready) or 'no models yet'} at http://{host}:{ports.http}, gRPC "
         f"{host}:{ports.grpc}, metrics http://{host}:{ports.metrics}/metrics"
     )
+    return {name for name, reason in refused.items() if lacks_ipus(reason)}
 
 
 def _tend(server: Server, poller: Poller | None, stopping: threading.Event) -> None:
@@ -222,7 +226,9 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _signals_set(event: threading.Event) -> Iterator[None]:
-    wanted = (signal.SIGINT, signal.SIGTERM)
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Under nohup it outlives its terminal.
+        wanted.append(signal.SIGHUP)
     before = [signal.signal(one, lambda *_: event.set()) for one in wanted]
     try:
         yield

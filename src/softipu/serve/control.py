@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import ModelControlFailed
+from ..errors import ModelControlFailed, ServerSilent
 
 #: Guards the repository's API, by a secret of this process, where users did not ask for it.
 KEY_HEADER = "softipu-control-key"
@@ -102,10 +102,7 @@ class Control:
         try:
             status, answer = self._ask(method, path, body)
         except (OSError, http.client.HTTPException) as error:
-            raise ModelControlFailed(
-                f"{path}: the server does not answer ({error}).",
-                cause="It has ended, or is too busy.",
-            ) from None
+            raise ServerSilent(f"{path}: the server does not answer ({error}).") from None
         if status != 200:
             said = answer.get("error", answer) if isinstance(answer, dict) else answer
             raise ModelControlFailed(f"{path}: {str(said).partition(_AT)[0].strip()}")

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from ..bench import configs
+from ..bench.options import FIELDS, MEASURING, Options, understood
+from ..bench.run import RANDOM, add_fields
 from ..errors import ExportRefused, SoftIPUError
 from ..tools import cli
 from .exporting import check_name, export, export_file
 
-#: Options that go to the harness as they are: what it does with them, `softipu bench run` says.
-HARNESS: dict[str, dict[str, Any]] = {
-    "micro_batch_size": {"type": cli.whole_number, "metavar": "N"},
-    "device_iterations": {"type": cli.whole_number, "metavar": "N"},
-    "replicas": {"type": cli.whole_number, "metavar": "N"},
-    "pipeline_splits": {"nargs": "+", "metavar": "LAYER"},
-    "precision": {"choices": ("16.16", "32.32")},
-    "half_partial": {"action": "store_true"},
-    "norm_type": {"choices": ("batch", "group", "none")},
-    "norm_num_groups": {"type": cli.whole_number, "metavar": "N"},
-    "eight_bit_io": {"action": "store_true"},
-    "normalization_location": {"choices": ("host", "ipu", "none")},
-    "weights": {"metavar": "FILE"},
-}
+#: Fields of the harness's options that are options of this command too.
+HARNESS = tuple(name for name in FIELDS if name not in ("model", *MEASURING))
 
 
 def parser() -> cli.Parser:
@@ -52,9 +43,9 @@ def parser() -> cli.Parser:
     threads = "threads of each process (default: the cores, shared by the instances)"
     add("--threads", type=_from_one, metavar="N", help=threads)
     add("--overwrite", action="store_true", help="replace an entry of that name")
-    group = result.add_argument_group("with --model or --config, as in `softipu bench run`")
-    for name, rules in HARNESS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", dest=name, default=None, **rules)
+    title = "with --model or --config: options of the model, as in `softipu bench run`"
+    # None where it was not given: a configuration's value counts then.
+    add_fields(result.add_argument_group(title), HARNESS, default=None)
     return result
 
 
@@ -89,45 +80,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         if options.model is not None:
             asked["model"] = options.model
-        executor, batch = _from_harness(options.config, asked)
-        made = _exported(executor, batch, options.output, name, choices)
+        made = _exported(options.config, asked, options.output, name, choices)
     print(f"Exported {made}: config.pbtxt, 1/name_map.json, 1/executable.popef")
     return 0
 
 
-def _exported(executor: Any, batch: Any, output: str, name: str, choices: dict[str, Any]) -> Any:
+def _exported(
+    config: str | None, asked: dict[str, Any], output: str, name: str, choices: dict[str, Any]
+) -> Path:
     import poptorch
 
     try:
+        executor, batch = _from_harness(config, asked)
         return export(executor, batch, output, name, **choices)
     except SoftIPUError:
         raise
     except poptorch.Error as error:
         raise ExportRefused(
-            f"The model {name} cannot be compiled: {error.message}.",
+            f"The model {name} cannot be compiled: {error.message.rstrip('.')}.",
             cause="PopTorch refused it with these options.",
             remedy="Change what the message names.",
         ) from error
 
 
 def _from_harness(config: str | None, asked: dict[str, Any]) -> tuple[Any, Any]:
-    if importlib.util.find_spec("softipu.bench") is None:
-        raise ExportRefused(
-            "The CNN harness is not installed.",
-            cause="--model names its models.",
-            remedy="Use --executable FILE, or softipu.serve.export in Python.",
-        )
-    from softipu.bench import configs, harness
-    from softipu.bench.options import Options
+    from ..bench import harness
 
-    if asked.get("eight_bit_io") and "normalization_location" not in asked:
-        print("Eight-bit images are normalised on the IPU, not on the host.", file=sys.stderr)
-        asked["normalization_location"] = "ipu"
-    if "pipeline_splits" in asked:
-        asked["pipeline_splits"] = tuple(asked["pipeline_splits"])
-    options = configs.for_config(config, **asked) if config is not None else Options(**asked)
-    executor, batch = harness.inference_executor(options)
-    return executor, batch
+    values = asked if config is None else configs.load(config) | asked
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    options, notes = understood(Options(**values))
+    if options.weights is None and not asked.get("random_weights"):
+        notes.append(RANDOM)
+    for note in notes:
+        print(note, file=sys.stderr)
+    return harness.inference_executor(options)
 
 
 entry = cli.run(main)

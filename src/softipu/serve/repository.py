@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import ModelControlFailed, RepositoryInvalid
+from ..errors import DevicesBusy, ModelControlFailed, RepositoryInvalid, ServerSilent
 from . import paths
 from .control import Control
 
@@ -48,8 +48,15 @@ def _files(folder: Path) -> Snapshot:
     return tuple(found)
 
 
+def lacks_ipus(reason: str) -> bool:
+    """Whether a model could not be loaded because others hold the IPUs, by the server's words."""
+    return f"SIPU-{DevicesBusy.code}" in reason
+
+
 class Poller:
-    """Loads what is new or changed in the repositories, and unloads what is gone."""
+    """Loads what is new or changed in the repositories, and unloads what is gone.
+
+    What fails for want of IPUs or of the server is done at a later look."""
 
     def __init__(
         self,
@@ -64,6 +71,8 @@ class Poller:
         self._known = known
         self._next = time.monotonic() + seconds
         self._trouble = ""
+        #: Names for which something has to be done again, and what was said of that.
+        self._waiting: dict[str, str] = {}
 
     def look(self) -> list[str]:
         """When it is time, brings the server up to date; returns what was done, as lines."""
@@ -76,15 +85,15 @@ class Poller:
             # It may be on its way out or in: what is loaded stays until it can be seen again.
             return self._once(f"{error.filename} cannot be read: {error.strerror}; models stay.")
         self._trouble = ""
-        lines = [self._do("unloaded", name) for name in self._known if name not in now]
-        lines += [
-            self._do("loaded", name)
-            for name, files in now.items()
-            if self._known.get(name) != files
-        ]
-        self._known = now
+        gone = [name for name in self._known if name not in now]
+        new = [name for name, files in now.items() if self._known.get(name) != files]
+        said, self._waiting = self._waiting, {}
+        lines = [self._do("unloaded", name) for name in gone]
+        lines += [self._do("loaded", name) for name in new]
+        before = {name: self._known[name] for name in self._waiting if name in self._known}
+        self._known = {n: f for n, f in now.items() if n not in self._waiting} | before
         self._next = time.monotonic() + self._seconds
-        return lines
+        return [line for line in lines if line not in said.values()]
 
     def _once(self, trouble: str) -> list[str]:
         """Said the first time, not at every look."""
@@ -97,5 +106,8 @@ class Poller:
                 paths.check_names([name])
             (self._control.load if what == "loaded" else self._control.unload)(name)
         except (ModelControlFailed, RepositoryInvalid) as error:
-            return f"Model {name} could not be {what}: {error.what}"
+            line = f"Model {name} could not be {what}: {error.what}"
+            if isinstance(error, ServerSilent) or lacks_ipus(error.what):
+                self._waiting[name] = line
+            return line
         return f"Model {name} was {what}."

@@ -23,6 +23,8 @@ from .variants import fill
 
 LAUNCHERS = ("poprun", "mpirun")
 _VARIABLE = re.compile(r"\$(\w+|\{\w+\})")
+#: A word as it is written, with its quotes and backslashes.
+_WRITTEN = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
 #: Options of poprun that ask for IPUs, which nobody needs to compile.
 _PARTITION_OPTIONS = ("--vipu-partition", "--vipu-server-host", "--vipu-server-port")
 _POPRUN_REMEDY = (
@@ -54,9 +56,10 @@ def build(
     text = " ".join(fill(template, parameters).split())
     text = _with_whole_script_path(text, directory)
     if "--wandb" in text and (compile_only or not keep_wandb):
-        text = _rewritten(text, without_wandb)
+        text = _without(text, lambda option: "wandb" in option)
     if compile_only:
-        text = _rewritten(text, _without_partition) + " --compile-only"
+        text = _without(text, lambda option: option.startswith(_PARTITION_OPTIONS))
+        text += " --compile-only"
     words = _split(expand(text, environment))
     if not words:
         raise BenchmarkInvalid(f"The command {template!r} is empty once it is filled.")
@@ -68,10 +71,6 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise BenchmarkInvalid(f"The command {text!r} can't be split: {error}.") from None
-
-
-def _rewritten(text: str, change: Callable[[Sequence[str]], list[str]]) -> str:
-    return shlex.join(change(_split(text)))
 
 
 def _with_whole_script_path(text: str, directory: Path) -> str:
@@ -92,19 +91,15 @@ def _with_whole_script_path(text: str, directory: Path) -> str:
     return text
 
 
-def without_wandb(words: Sequence[str]) -> list[str]:
-    """Without options that have `wandb` in their names, and without what these take."""
-    return _without(words, lambda option: "wandb" in option)
+def _without(text: str, unwanted: Callable[[str], bool]) -> str:
+    """Without options of unwanted names, and without what these take.
 
-
-def _without_partition(words: Sequence[str]) -> list[str]:
-    return _without(words, lambda option: option.startswith(_PARTITION_OPTIONS))
-
-
-def _without(words: Sequence[str], unwanted: Callable[[str], bool]) -> list[str]:
+    What is kept stays as it is written: a variable that no quotes enclose may be several words."""
+    _split(text)  # Says what is wrong with its quotes, if anything is.
     kept: list[str] = []
     takes_next = False
-    for word in words:
+    for written in _WRITTEN.findall(text):
+        [word] = shlex.split(written)
         is_option = word.startswith("-")
         if takes_next and not is_option:
             takes_next = False
@@ -112,8 +107,8 @@ def _without(words: Sequence[str], unwanted: Callable[[str], bool]) -> list[str]
             takes_next = "=" not in word
         else:
             takes_next = False
-            kept.append(word)
-    return kept
+            kept.append(written)
+    return " ".join(kept)
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
