@@ -107,7 +107,6 @@ def test_a_program_that_ends_while_the_store_is_silent_waits_a_moment_only(store
     one.stop()
     assert time.monotonic() - begin < 10
     assert not one._thread.is_alive()
-    assert "left/1" not in store.content
 
 
 def test_a_store_that_breaks_is_whose_it_is(store: Store) -> None:

@@ -148,7 +148,8 @@ def _from_file(topology: Topology) -> Decision | None:
         if settings.is_set("IPUOF_CONFIG_PATH"):
             raise
         return None  # the controller says better what is missing
-    if active.origin == EMBEDDED or "/" not in active.origin:
+    # A file that is named wins over all else, whether or not its name has a slash.
+    if not settings.is_set("IPUOF_CONFIG_PATH") and "/" not in active.origin:
         return None
     why = _misfit(topology, len(active.ipus), 1, active.reconfigurable)
     if why is not None:
