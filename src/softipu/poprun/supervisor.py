@@ -187,7 +187,8 @@ class Supervisor:
 
     def _on_message(self, link: Link, message: Message, payload: bytes) -> None:
         if "out" in message:
-            self._printing.do(partial(self._print, link, *message["out"], payload))
+            instance, number = message["out"]
+            self._printing.do(partial(self._print, link, instance, number, payload))
         elif "ended" in message:
             self._on_instance_end(link, *message["ended"])
         elif "hello" in message:
