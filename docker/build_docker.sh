@@ -14,7 +14,7 @@ Variables:
   IPU_ENGINE      docker or podman (default: docker if there is one)
   BASE_IMAGE      the system below it; pin it by a dated tag or a digest
   EXTRAS          front ends and tools, for example torch (default: all)
-  APT_PACKAGES    more system packages, for example g++
+  APT_PACKAGES    more system packages, for example "g++ python3-dev"
   PIP_CONF        file with pip's settings for the build alone: index, proxy, certificates
 END
 }

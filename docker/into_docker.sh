@@ -112,10 +112,14 @@ into() {
     local user terminal=()
     user=$(ask container inspect --format '{{index .Config.Labels "softipu.user"}}' "$IPU_CONTAINER_NAME")
     [ -n "$user" ] || fail "$IPU_CONTAINER_NAME was not started by this script." "IPU_CONTAINER_NAME names another."
+    # The image sets both for its own user, and an engine leaves what is set.
+    local home
+    home=$(ask exec --user 0:0 "$IPU_CONTAINER_NAME" getent passwd "$user" | cut -d: -f6) || home=
+    [ -n "$home" ] || fail "$IPU_CONTAINER_NAME has no user $user." "into_docker.sh stop, and start it again."
     [ ! -t 0 ] || terminal=(--tty)
     [ "$#" -gt 0 ] || set -- bash
-    exec "$IPU_ENGINE" exec --interactive ${terminal[@]+"${terminal[@]}"} --user "$user" --env "USER=$user" \
-        "$IPU_CONTAINER_NAME" "$@"
+    exec "$IPU_ENGINE" exec --interactive ${terminal[@]+"${terminal[@]}"} --user "$user" \
+        --env "USER=$user" --env "HOME=$home" "$IPU_CONTAINER_NAME" "$@"
 }
 
 stop() {

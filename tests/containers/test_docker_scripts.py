@@ -43,6 +43,10 @@ run\ *)
     echo 0123456789abcdef ;;
 exec\ *)
     [ "$FAKE_ENGINE" != cannot_add ] || exit 1
+    if [ "$5 $6" = "getent passwd" ]; then
+        case $7 in root) echo "root:x:0:0::/root:/bin/sh" ;; nobody_here) exit 2 ;; *) echo "$7:x:1234:2345::/home/$7:/bin/sh" ;; esac
+        exit
+    fi
     printf '%s\n' "$@" > "$FAKE/exec"
     exit "${FAKE_STATUS:-0}" ;;
 stop\ *) echo exited > "$FAKE/container" ;;
@@ -145,6 +149,7 @@ def test_start_with_root_makes_no_user(desk):
     assert "exec" not in desk.asked()
     assert desk("into_docker.sh", "into").returncode == 0
     assert pairs(desk.note("exec"), "--user") == ["root"]
+    assert pairs(desk.note("exec"), "--env") == ["USER=root", "HOME=/root"]
 
 
 def test_names_are_variables(desk, tmp_path):
@@ -185,10 +190,17 @@ def test_into_runs_a_shell_or_a_command_as_that_user(desk):
     assert desk("into_docker.sh", "into").returncode == 0
     assert desk.note("exec")[-2:] == ["softipu", "bash"]
     assert pairs(desk.note("exec"), "--user") == ["alice"]
+    assert pairs(desk.note("exec"), "--env") == ["USER=alice", "HOME=/home/alice"]
     assert "--tty" not in desk.note("exec"), "there is no terminal in a test"
     answer = desk("into_docker.sh", "into", "python", "-c", "a b", FAKE_STATUS="7")
     assert desk.note("exec")[-3:] == ["python", "-c", "a b"]
     assert answer.returncode == 7
+
+
+def test_a_user_whom_the_container_does_not_have_gets_no_shell(desk):
+    desk("into_docker.sh", "start")
+    (desk.notes / "user").write_text("nobody_here\n")
+    complains(desk("into_docker.sh", "into"), "has no user nobody_here")
 
 
 def test_stop_removes_the_container_and_twice_is_fine(desk):

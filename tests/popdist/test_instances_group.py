@@ -87,6 +87,36 @@ def test_an_instance_that_hangs_is_named_and_nobody_hangs_at_exit() -> None:
             assert "SIPU-7203: Instance 1 has given no sign of life" in errors, errors
 
 
+def test_instance_0_is_named_when_it_hangs_with_the_store_that_all_others_ask() -> None:
+    with _all_waiting(3, environ={"SOFTIPU_INSTANCES_SILENCE": "4"}) as running:
+        for index in range(3):
+            running.said(index, "together")
+        running.signal(0, signal.SIGSTOP)
+        for index in (1, 2):
+            process = running.processes[index]
+            _, errors = process.communicate(timeout=SOON)
+            assert process.returncode == 1, errors
+            assert "SIPU-7203: Instance 0 can't be reached" in errors, errors
+
+
+def test_a_program_ends_though_instance_0_hangs_with_the_store() -> None:
+    script = (
+        "import time\n"
+        "from softipu.instances import group\n"
+        "together = group.current()\n"
+        "together.barrier()\n"
+        "print('together', flush=True)\n"
+        "time.sleep(3 if together.index else 600)\n"
+    )
+    with support.launched("-c", 2, [script]) as running:
+        for index in range(2):
+            running.said(index, "together")
+        running.signal(0, signal.SIGSTOP)
+        process = running.processes[1]
+        _, errors = process.communicate(timeout=SOON)
+        assert process.returncode == 0, errors
+
+
 @pytest.mark.parametrize("what", ["end", "raise"])
 def test_an_instance_that_ends_early_is_named(what: str) -> None:
     with _all_waiting(3, what) as running:
@@ -159,6 +189,14 @@ def test_a_port_in_use_is_named() -> None:
         ended = _alone({"MASTER_PORT": str(port), "SOFTIPU_INSTANCES_START": "5"})
     assert ended.returncode == 1
     assert f"can't listen on 127.0.0.1:{port}: another program uses the port" in ended.stderr
+
+
+def test_a_program_that_holds_the_port_and_says_nothing_is_not_waited_for_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        ended = _alone({"MASTER_PORT": str(port), "SOFTIPU_INSTANCES_START": "2"}, index=1)
+    assert ended.returncode == 1, ended.stderr
+    assert f"SIPU-7202: What listens at 127.0.0.1:{port} gives instance 1 no" in ended.stderr
 
 
 def test_no_meeting_place_is_an_error_at_once() -> None:

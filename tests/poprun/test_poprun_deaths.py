@@ -179,6 +179,49 @@ def test_a_slow_reader_gets_all_of_it(tmp_path):
         assert len(out.splitlines()) == 80000
 
 
+ENDLESS = (
+    "import itertools, os, pathlib, sys, time\n"
+    "pathlib.Path(sys.argv[1], os.environ['RANK']).touch()\n"
+    "if os.environ['RANK'] == sys.argv[2]:\n"
+    "    time.sleep(5)\n"
+    "    sys.exit(7)\n"
+    "for n in itertools.count(): print('y' * 1000)\n"
+)
+
+
+def printing(tmp_path: Path, mark: str, mortal: int = -1):
+    """Two instances that print without end, unless one is mortal; nobody reads."""
+    words = ["--num-instances=2", "--num-replicas=2", "--stop-grace=1", "--tag-output"]
+    return running(*words, sys.executable, "-c", ENDLESS, tmp_path, mortal, mark=mark)
+
+
+def test_a_signal_ends_all_though_nobody_reads_and_little_is_kept_for_him(tmp_path):
+    mark = f"stuck-{os.getpid()}"
+    with printing(tmp_path, mark) as poprun:
+        wait_until(lambda: len(list(tmp_path.glob("[01]"))) == 2)
+        time.sleep(8)
+        status = Path(f"/proc/{poprun.pid}/status").read_text()
+        kilobytes = int(status.split("VmHWM:")[1].split()[0])
+        assert kilobytes < 200_000, "all that was printed waits there"
+        poprun.send_signal(signal.SIGTERM)
+        poprun.wait(30)
+        assert poprun.returncode == 143
+        assert "Nobody read the output: " in poprun.stderr.read()
+        wait_until(lambda: not marked(mark), 30)
+
+
+def test_a_death_ends_all_others_though_nobody_reads(tmp_path):
+    mark = f"unread-{os.getpid()}"
+    with printing(tmp_path, mark, mortal=1) as poprun:
+        wait_until(lambda: len(list(tmp_path.glob("[01]"))) == 2)
+        # poprun itself waits for its reader, and nobody else is left.
+        wait_until(lambda: marked(mark) == [poprun.pid], 60)
+        out, err = poprun.communicate(timeout=60)
+        assert poprun.returncode == 7
+        assert "Instance 1 on host localhost" in err
+        assert set(out.splitlines()[:-1]) == {"[1,0]<stdout>:" + "y" * 1000}
+
+
 def test_signals_for_users_are_handed_on(tmp_path):
     code = (
         "import os, pathlib, signal, sys\n"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from softipu.errors import InvalidSetting, MpiArgumentRefused, NetworkNotFound
-from softipu.poprun import environment, job, network, numa, options, partition
+from softipu.poprun import agent, config_file, environment, job, network, numa, options, partition
 from softipu.poprun.log import Log
 from softipu.poprun.partition import Use
 
@@ -122,6 +122,22 @@ def test_the_timeout_of_the_server_is_handed_on():
     assert built("--vipu-server-timeout=33").environments[0]["IPUOF_VIPU_API_TIMEOUT"] == "33"
     environ = {"IPUOF_VIPU_API_TIMEOUT": "44"}
     found = built(environ=environ).environments[0]
+    assert found["IPUOF_VIPU_API_TIMEOUT"] == "44"
+
+
+def test_the_timeout_of_a_file_of_options_is_handed_on(tmp_path):
+    path = tmp_path / "run.conf"
+    path.write_text("vipu-server-timeout=7\n")
+    environ = {"IPUOF_VIPU_API_TIMEOUT": "44"}
+    found = built(f"--import-config={path}", environ=environ).environments[0]
+    assert found["IPUOF_VIPU_API_TIMEOUT"] == "7"
+
+
+def test_a_configuration_that_names_no_timeout_leaves_it_to_the_environment(tmp_path):
+    path = str(tmp_path / "run.conf")
+    config_file.write(path, options.parse(["prog"]), overwrite=False)
+    environ = {"IPUOF_VIPU_API_TIMEOUT": "44"}
+    found = built(f"--import-config={path}", environ=environ).environments[0]
     assert found["IPUOF_VIPU_API_TIMEOUT"] == "44"
 
 
@@ -245,6 +261,16 @@ def test_a_network_that_no_interface_has_is_an_error_that_lists_them():
         network.choose(["172.16.0.0/12"], KNOWN)
     with pytest.raises(NetworkNotFound, match="not a network"):
         built("--host=192.0.2.7", "--host-subnet=10.5.0/99")
+
+
+def test_the_address_that_ssh_came_to_counts_on_its_own_host_only():
+    """srun hands on the variable of the shell that it was called from, on every host."""
+    own = [one.address for one in network.interfaces() if not network.is_loopback(one.address)]
+    for address in own:
+        assert agent._reached_at({"SSH_CONNECTION": f"192.0.2.9 50000 {address} 22"}) == address
+    for address in ("192.0.2.1", "127.0.0.1", "nonsense:", ""):
+        assert agent._reached_at({"SSH_CONNECTION": f"192.0.2.9 50000 {address} 22"}) == ""
+    assert agent._reached_at({}) == ""
 
 
 def test_this_host_has_a_loopback_interface():

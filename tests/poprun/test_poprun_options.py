@@ -195,6 +195,24 @@ def test_exported_options_can_be_imported_and_the_command_line_wins(tmp_path):
     assert again.verbosity == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("hostfile=f", ["--host=a"]),
+        ("host=a", ["--host-file", "f"]),
+        ("num-instances=3", ["--instances-per-host=2"]),
+        ("instances-per-host=3", ["--num-instances=2"]),
+    ],
+)
+def test_the_command_line_wins_over_the_other_way_to_say_the_same(tmp_path, line, words):
+    path = tmp_path / "run.conf"
+    path.write_text(f"{line}\nnum-replicas=4\n")
+    found = options.parse([f"--import-config={path}", *words, "prog"])
+    job.check(found)
+    assert getattr(found, line.partition("=")[0].replace("-", "_")) is None
+    assert found.num_replicas == 4
+
+
 def test_a_file_of_options_is_only_replaced_when_told_so(tmp_path):
     path = tmp_path / "run.conf"
     path.write_text("mine")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from softipu.errors import HostRefused
 from softipu.poprun.output import Printer
 from softipu.poprun.processes import STDERR, STDOUT
+from softipu.poprun.protocol import LARGEST_PIECE
 
 pieces = st.lists(
     st.tuples(st.integers(0, 2), st.binary(min_size=1, max_size=12)), max_size=30
@@ -51,6 +52,16 @@ def test_progress_bars_of_several_instances_become_lines(capfdbinary):
     assert capfdbinary.readouterr().err == b"10%\n20%\nwindows\n"
     printer.end_of(1)
     assert capfdbinary.readouterr().err == b"end\n"
+
+
+def test_a_line_without_end_is_cut_and_not_kept(capfdbinary):
+    """Looking for its end again with each piece would take ever longer."""
+    printer = Printer(2, tagged=True)
+    for _ in range(3):
+        printer.take(0, STDOUT, b"x" * LARGEST_PIECE)
+        assert capfdbinary.readouterr().out == b"[1,0]<stdout>:" + b"x" * LARGEST_PIECE + b"\n"
+    printer.close()
+    assert capfdbinary.readouterr().out == b""
 
 
 def test_streams_keep_apart(capfdbinary):

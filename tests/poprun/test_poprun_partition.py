@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from softipu import devices
+from softipu.devices import ipuof
 from softipu.devices.entities import PartitionRequest
 from softipu.errors import (
     AmbiguousPartition,
@@ -145,6 +147,29 @@ def test_a_partition_that_does_not_fit_is_an_error_or_updated(controller, shape,
     assert decide("--vipu-partition=p1", *words)[0].action == "use"
 
 
+def test_a_partition_that_cannot_be_updated_is_there_as_before(controller):
+    make(controller, "first", 4)
+    before = make(controller, num_gcds=2, gcd_sync_replicas=2)
+    controller.remove_partition("first")
+    make(controller, "other", 8)
+    with pytest.raises(NoFreeIpus):
+        carry_out("--vipu-partition=p1", "--update-partition=yes", "--num-replicas=16")
+    after = controller.partition_info("p1")
+    assert dataclasses.replace(after, created=before.created) == before  # its IPUs as well
+
+
+def test_a_partition_that_is_gone_after_all_is_said_to_be(controller, monkeypatch):
+    make(controller)
+    decision, found = decide("--vipu-partition=p1", "--update-partition=yes", "--num-replicas=8")
+
+    def refuse(request):
+        raise ServerUnreachable(f"No {request.size} today.")
+
+    monkeypatch.setattr(found, "create_partition", refuse)
+    with pytest.raises(ServerUnreachable, match=r"No 8 today\. Partition p1, .*: No 4 today\."):
+        partition.make(decision, found, Log())
+
+
 def test_a_fixed_partition_is_reset_unless_told_otherwise(controller, capsys):
     make(controller, size=4, reconfigurable=False)
     words = ["--vipu-partition=p1", "--num-replicas=4"]
@@ -185,8 +210,6 @@ def test_offline_no_partition_is_looked_at(monkeypatch):
 
 
 def test_a_file_that_describes_the_partition_is_enough(controller, tmp_path: Path, monkeypatch):
-    from softipu.devices import ipuof
-
     make(controller, "filed", 4)
     path = tmp_path / "filed.conf"
     path.write_text(ipuof.dumps(controller.ipuof_config("filed")))
@@ -195,6 +218,42 @@ def test_a_file_that_describes_the_partition_is_enough(controller, tmp_path: Pat
     assert (use.name, use.from_file, use.size) == ("filed", True, 4)
     with pytest.raises(PartitionMismatch, match="too few"):
         decide("--num-replicas=8")
+
+
+def test_other_hosts_are_told_of_the_file_that_describes_the_partition(
+    controller, tmp_path: Path, monkeypatch
+):
+    """Else they would use the embedded system of each, and nobody would notice."""
+    make(controller, "filed", 4)
+    (tmp_path / "filed.conf").write_text(ipuof.dumps(controller.ipuof_config("filed")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IPUOF_CONFIG_PATH", "filed.conf")
+    chosen = options.parse(["--host=localhost,192.0.2.7", "--num-replicas=2", "prog"])
+    topology = job.topology(chosen)
+    decision, _ = partition.decide(chosen, topology, ("192.0.2.7",), Log())
+    given = job.arguments(chosen, topology, Log())
+    made = job.build(chosen, topology, given, decision.use, Log())
+    assert made.environments[1]["IPUOF_CONFIG_PATH"] == str(tmp_path / "filed.conf")
+    assert "IPUOF_CONFIG_PATH" not in made.environments[0]  # it inherits it
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1", "127.9.9.9"])
+def test_a_server_on_loopback_is_none_for_several_hosts(monkeypatch, name):
+    with pytest.raises(ServerUnreachable, match=r"b, c cannot reach the V-IPU server"):
+        decide(f"--vipu-server-host={name}", "--num-replicas=4", others=("b", "c"))
+    monkeypatch.setenv("IPUOF_VIPU_API_HOST", name)
+    with pytest.raises(ServerUnreachable, match="the host itself") as caught:
+        decide("--num-replicas=4", others=("b",))
+    assert "--vipu-server-host" in caught.value.remedy
+
+
+def test_the_timeout_of_a_file_of_options_is_for_the_server_and_the_instances(tmp_path: Path):
+    path = tmp_path / "run.conf"
+    path.write_text("vipu-server-timeout=7\n")
+    words = [f"--import-config={path}", "--vipu-server-host=192.0.2.1"]
+    assert partition.controller_for(options.parse([*words, "prog"]))._timeout == 7
+    chosen = options.parse([*words, "--vipu-server-timeout=8", "prog"])
+    assert partition.controller_for(chosen)._timeout == 8
 
 
 def test_several_hosts_without_a_server_use_their_own_systems():

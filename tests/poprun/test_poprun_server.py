@@ -192,6 +192,21 @@ def test_an_agent_that_falls_silent_is_lost(shell):
     assert "The connection to host quiet is lost: nothing came from there for 3 s" in ran.stderr
 
 
+def test_an_agent_that_falls_silent_is_lost_however_much_another_prints(shell):
+    text = lines(
+        "print(HELLO, flush=True)",
+        "if sys.argv[1] == 'quiet': time.sleep(3600)",
+        "import json",
+        "head = json.dumps({'out': [0, 1], 'bytes': 6})",
+        "while True: print(head + '\\nagain', flush=True); time.sleep(0.01)",
+    )
+    words = ["--host=loud,quiet", "--num-replicas=2", "--host-timeout=3", "--start-timeout=60"]
+    ran = poprun(*words, shell(text), "--stop-grace=1", "true")
+    assert ran.returncode == 1
+    assert "The connection to host quiet is lost: nothing came from there for 3 s" in ran.stderr
+    assert ran.stdout.startswith("again\n")
+
+
 def test_an_agent_that_talks_nonsense_is_lost(shell):
     text = lines("print(HELLO, flush=True)", "print('and now for something', flush=True)")
     ran = poprun("--host=odd", shell(text), "--stop-grace=1", "true")

@@ -7,12 +7,12 @@ gets a turn. So what may wait runs in a thread, and is asked for again and again
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from .aside import Aside
 from .environment import Instance
 from .rendezvous import distributed
 
@@ -80,25 +80,15 @@ class Connecting:
     """Work in a thread, with the two questions that torch's own work answers."""
 
     def __init__(self, run: Callable[[], None]) -> None:
-        self._outcome: RuntimeError | None = RuntimeError("the GPUs are still being connected")
-        self._thread = threading.Thread(target=self._run, args=(run,), daemon=True)
-        self._thread.start()
-
-    def _run(self, run: Callable[[], None]) -> None:
-        try:
-            run()
-        except RuntimeError as error:
-            self._outcome = error
-        else:
-            self._outcome = None
+        self._aside = Aside(run)
 
     def is_completed(self) -> bool:
-        return not self._thread.is_alive()
+        return self._aside.ended(0.0)
 
     def wait(self, patience: timedelta) -> None:
-        self._thread.join(patience.total_seconds())
-        if self._outcome is not None:
-            raise self._outcome
+        if not self._aside.ended(patience.total_seconds()):
+            raise RuntimeError("the GPUs are still being connected")
+        self._aside.result()
 
 
 class OnGpu:

@@ -23,9 +23,11 @@ from ..errors import (
     InstancesDisagree,
     NoGroup,
     PopdistMisuse,
+    RendezvousFailed,
     SoftIPUError,
 )
 from . import environment, gpus, rendezvous
+from .aside import Aside
 from .liveness import Departure, Pulse
 
 if TYPE_CHECKING:
@@ -56,16 +58,36 @@ class Group:
         self._closed = False
         self._timeout = float(settings.get("SOFTIPU_INSTANCES_TIMEOUT"))
         self._silence = float(settings.get("SOFTIPU_INSTANCES_SILENCE"))
-        store = rendezvous.open_store(instance)
-        self._store = store
-        self._pulse = Pulse(store.clone(), self.index, self.count)
+        meeting = rendezvous.meet(instance)
+        self._store = meeting.store
+        self._pulse = Pulse(
+            meeting.second,
+            self.index,
+            self.count,
+            launcher_holds=instance.launcher_listens,
+            cut=meeting.line.cut,
+        )
         self._gpus: gpus.GpuLinks | None = None
+        attempt = Aside(lambda: rendezvous.connect(meeting.store, instance, self._timeout))
         try:
-            self._gloo = rendezvous.connect(store, instance, self._timeout)
+            self._gloo = self._connected(attempt)
         except BaseException:
             self._pulse.leave("could not connect to the others")
+            rendezvous.give_up(attempt, meeting.line)
             self._pulse.stop()
             raise
+
+    def _connected(self, attempt: Aside[Any]) -> Any:
+        """The connections to all others, unless one of them is lost in the meantime."""
+        while not attempt.ended(_SLICE.total_seconds()):
+            departure = self._pulse.departed(self._silence)
+            if departure is not None:
+                raise RendezvousFailed(
+                    f"{departure}; instance {self.index} waits for it.",
+                    cause="Not all instances could be connected to each other.",
+                    remedy="Look at the output of that instance.",
+                )
+        return attempt.result()
 
     # --- collectives on tensors -----------------------------------------------------------------
 
@@ -186,7 +208,7 @@ class Group:
         if departure is None:
             return None
         self._pulse.leave(departure.story, blamed=departure.instance)
-        return self._failed(InstanceLost(f"Instance {departure.instance} {departure.story}."))
+        return self._failed(InstanceLost(f"{departure}."))
 
     def _known(self, index: int) -> int:
         if not 0 <= index < self.count:
@@ -236,7 +258,7 @@ class Group:
 
     def _fail(self, name: str, error: RuntimeError, started: float) -> None:
         """A connection broke. Who caused it?"""
-        departure = self._pulse.just_died()
+        departure = self._pulse.just_died(self._silence)
         if departure is not None:
             self._lose(name, departure, error)
         if time.monotonic() - started > self._timeout:
@@ -247,10 +269,9 @@ class Group:
         ) from error
 
     def _lose(self, name: str, departure: Departure, error: Exception | None = None) -> None:
-        who, story = departure.instance, departure.story
-        self._pulse.leave(story, blamed=who)
+        self._pulse.leave(departure.story, blamed=departure.instance)
         raise self._failed(
-            InstanceLost(f"Instance {who} {story}; instance {self.index} waits for it in {name}.")
+            InstanceLost(f"{departure}; instance {self.index} waits for it in {name}.")
         ) from error
 
     def _failed(self, error: SoftIPUError) -> SoftIPUError:

@@ -10,14 +10,19 @@ import ipaddress
 import os
 import socket
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from .. import settings
 from ..errors import NoRendezvous, RendezvousFailed
+from .aside import Aside, Line
 from .environment import Instance
 
 _LOOK_SECONDS = 0.05
+#: Who gives up by himself says better what is missing; he gets this much longer.
+_LATE_SECONDS = 5.0
+_CUT_SECONDS = 5.0
 
 
 def distributed() -> Any:
@@ -27,15 +32,51 @@ def distributed() -> Any:
     return torch.distributed
 
 
-def open_store(instance: Instance) -> Any:
-    """A client of the store in which all instances have said that they are there."""
-    dist = distributed()
+@dataclass(frozen=True)
+class Meeting:
+    """What is there once all instances have come to the store."""
+
+    store: Any
+    second: Any  #: another client of it: one that waits for a key holds up whoever else asks
+    line: Line
+
+
+def meet(instance: Instance) -> Meeting:
+    """Opens the store and waits for all others, but not for ever, whatever listens there."""
+    distributed()  # imported here: the thread may be left in the middle
     if instance.address is None or instance.port is None:
         raise NoRendezvous(
             f"This is instance {instance.index} of {instance.count}, but MASTER_ADDR and "
             "MASTER_PORT are not set."
         )
     patience = float(settings.get("SOFTIPU_INSTANCES_START"))
+    line = Line(instance.port)
+    attempt = Aside(lambda: _open_store(instance, patience, line))
+    try:
+        if not attempt.ended(patience + _LATE_SECONDS):
+            raise RendezvousFailed(
+                f"What listens at {instance.address}:{instance.port} gives instance "
+                f"{instance.index} no answer.",
+                cause="Another program has the port, or the process that keeps the meeting place "
+                "(instance 0, or the launcher) is stopped.",
+                remedy="Look at that process (`ss -ltnp` on its host), or choose another "
+                "MASTER_PORT.",
+            )
+    except BaseException:
+        give_up(attempt, line)
+        raise
+    return attempt.result()
+
+
+def give_up(attempt: Aside[Any], line: Line) -> None:
+    """Brings a thread back that waits for the store, before the program may end."""
+    if not attempt.ended(0.0):
+        line.cut()
+        attempt.ended(_CUT_SECONDS)
+
+
+def _open_store(instance: Instance, patience: float, line: Line) -> Meeting:
+    dist = distributed()
     listens = instance.index == 0 and not instance.launcher_listens
     deadline = time.monotonic() + patience
     try:
@@ -52,9 +93,16 @@ def open_store(instance: Instance) -> Any:
         raise _unreachable(instance, listens, error) from error
     ours = dist.PrefixStore("softipu", store)
     _wait_for_all(ours, instance, deadline)
+    try:
+        second = ours.clone()
+    except RuntimeError as error:
+        raise _went_away(error) from error
+    # Its user has a clock of its own, which starts when somebody wants to know something.
+    second.set_timeout(timedelta(days=1))
     # From now on a store that does not answer is a lost one.
     ours.set_timeout(timedelta(seconds=30))
-    return ours
+    line.settle()
+    return Meeting(ours, second, line)
 
 
 def _unreachable(instance: Instance, listens: bool, error: Exception) -> RendezvousFailed:

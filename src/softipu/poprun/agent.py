@@ -14,16 +14,15 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from .. import __version__
 from ..errors import HostRefused, InstanceProgramMissing, SoftIPUError
 from . import environment, network, numa, processes, remains
 from .processes import Command, Running, Stream
-from .protocol import BEAT_SECONDS, Decoder, Garbled, Message, encode
+from .protocol import BEAT_SECONDS, MOST_UNTAKEN, Decoder, Garbled, Message, encode
 
-#: More output than this waits in the instances' own pipes until poprun has taken it.
-_MOST_PENDING = 1 << 20
 #: What tidies up after an instance (a tracker of shared memory) ends by itself within this.
 _TIDY_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
@@ -37,6 +36,7 @@ class Agent:
             os.set_blocking(descriptor, False)
         self._decoder = Decoder()
         self._pending = bytearray()
+        self._untaken = 0  #: bytes of output that poprun has not printed yet
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ)
         self._heard = time.monotonic()
@@ -104,9 +104,7 @@ class Agent:
         own = network.interfaces()
         wanted = order["networks"]
         chosen = network.choose(wanted, own) if wanted else None
-        reached_at = ""
-        if order["remote"]:  # of client and server, each with its port, the server's address
-            reached_at = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
+        reached_at = _reached_at(os.environ) if order["remote"] else ""
         processes.elastic()
         return {
             "pid": os.getpid(),
@@ -206,6 +204,8 @@ class Agent:
                 self._say({"refused": error.to_json()})
             else:
                 self._say({"store": port})
+        elif "taken" in message:
+            self._untaken -= message["taken"]
         elif "signal" in message:
             for one in self._running:
                 if one.index in self._alive:
@@ -254,6 +254,7 @@ class Agent:
     def _say(self, message: Message, payload: bytes = b"") -> None:
         if not self._orphaned:
             self._said = time.monotonic()
+            self._untaken += len(payload)
             self._pending += encode(message, payload)
             self._write()
 
@@ -292,8 +293,8 @@ class Agent:
     # --- while instances run ------------------------------------------------------------------
 
     def _pause_or_go_on(self) -> None:
-        """While poprun is slow to take what is there, instances have to wait, too."""
-        pause = len(self._pending) > (_MOST_PENDING // 2 if self._paused else _MOST_PENDING)
+        """While poprun is slow to print what is there, instances have to wait, too."""
+        pause = self._untaken > (MOST_UNTAKEN // 2 if self._paused else MOST_UNTAKEN)
         if pause == self._paused:
             return
         self._paused = pause
@@ -370,6 +371,19 @@ class Agent:
             self._say(
                 {"note": f"Removed {len(removed)} files that instances left in shared memory"}
             )
+
+
+def _reached_at(environ: Mapping[str, str]) -> str:
+    """The address of this host that ssh came to; nothing where no ssh brought us here.
+
+    srun hands on the environment of the shell that it was called from, which somebody may have
+    reached by ssh: that address is another host's.
+    """
+    # Of client and server, each with its port, the server's address.
+    words = environ.get("SSH_CONNECTION", "").split()
+    address = words[2] if len(words) == 4 else ""
+    others_reach_it = address and not network.is_loopback(address) and network.is_own(address)
+    return address if others_reach_it else ""
 
 
 def main() -> int:

@@ -43,8 +43,7 @@ def _run(chosen: argparse.Namespace, log: Log) -> int:
     decision, controller = partition.decide(chosen, topology, others, log)
     wanted = chosen.print_topology
     if chosen.dry_run or (log.verbosity > 1 if wanted is None else wanted):
-        with log.lock:
-            print(picture.draw(topology), flush=True)
+        print(picture.draw(topology), flush=True)
     for number, name in enumerate(topology.hosts):
         log.debug(f"Host [{number}]: {name}")
     prepared = job.build(chosen, topology, given, decision.use, log)
@@ -61,7 +60,6 @@ def _run(chosen: argparse.Namespace, log: Log) -> int:
         timestamps=given.run.timestamps,
         only=chosen.only_output_from_instance,
         directory=given.run.output_directory,
-        lock=log.lock,
     )
     with _partition(chosen, decision, controller, log) as end:
         supervisor = Supervisor(prepared, printer, log)
@@ -74,9 +72,9 @@ def _supervise(supervisor: Supervisor, prepared: Job, printer: Printer, log: Log
     status = supervisor.run()
     failed = supervisor.failed_instance
     if failed is not None and (hidden := printer.hidden_lines(failed)):
-        print(f"The last lines of instance {failed}:\n{hidden}", file=sys.stderr)
+        log.say(f"The last lines of instance {failed}:\n{hidden}")
     if supervisor.failure is not None:
-        print(supervisor.failure, file=sys.stderr)
+        log.say(str(supervisor.failure))
     log.debug(f"All instances terminated; exit code {status}")
     return status
 

@@ -82,6 +82,12 @@ def of_partition(use: Use, instance: InstancePlan, timeout: float) -> dict[str, 
     }
 
 
+def of_file(use: Use) -> dict[str, str]:
+    """For other hosts: the file that describes the partition must lie at the same path there.
+    Without it they would find something else, and say nothing."""
+    return {} if use.file is None else {"IPUOF_CONFIG_PATH": use.file}
+
+
 def target_options(topology: Topology, use: Use) -> dict[str, str]:
     """What Poplar would be told of the links of the partition."""
     size = use.size or topology.ipus

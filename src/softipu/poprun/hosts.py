@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import HostListInvalid
+from . import network
 
 LOCALHOST = "localhost"
 #: Names go onto ssh's command line: none may look like an option there.
@@ -95,20 +96,4 @@ def is_here(name: str) -> bool:
         return name == bare
     if name != bare:
         return False  # another user's account, even if on this machine
-    return _is_own_address(bare)
-
-
-def _is_own_address(name: str) -> bool:
-    """Only an address of this machine can be bound to."""
-    try:
-        found = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError):
-        return False
-    for family, kind, protocol, _, address in found:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
-        except OSError:
-            continue
-        return True
-    return False
+    return network.is_own(bare)

@@ -213,14 +213,15 @@ def _environments(
     log.debug(f"Target options from V-IPU partition: {environment.compact(ours)}")
     log.debug(f"Using target options: {environment.compact(ours | theirs)}")
     timeout = options.vipu_server_timeout
-    if "vipu-server-timeout" not in options.explicit:
+    if timeout is None:
         timeout = settings.get("IPUOF_VIPU_API_TIMEOUT", environ)
     result = {}
     lacking: dict[str, None] = {}
     for one in found.instances:
         named, missing = environment.chosen(given.of(one.index), environ)
         lacking |= dict.fromkeys(missing)
-        base = {} if local[one.host] else environment.forwarded(environ)
+        elsewhere = environment.forwarded(environ) | environment.of_file(use)
+        base = {} if local[one.host] else elsewhere
         base |= {"POPLAR_TARGET_OPTIONS": environment.compact(ours | theirs)}
         base |= environment.of_partition(use, one, timeout)
         if "IPUOF_LOG_LEVEL" in environ and local[one.host]:

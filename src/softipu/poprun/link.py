@@ -16,7 +16,7 @@ from typing import IO
 from ..devices import process as processes
 from ..errors import HostLost, HostUnreachable, SoftIPUError
 from .log import Log
-from .protocol import Decoder, Garbled, Message, encode
+from .protocol import TAKEN_BYTES, Decoder, Garbled, Message, encode
 
 #: From a link to the supervisor: place of the host, message (None: the end), bytes.
 Event = tuple[int, "Message | None", bytes]
@@ -56,6 +56,7 @@ class Link:
         self._errors: collections.deque[str] = collections.deque(maxlen=20)
         self._sending = threading.Lock()
         self._waiting_since: float | None = None
+        self._printed = 0
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -71,6 +72,13 @@ class Link:
         """To the agent; one that cannot be reached any more is noticed by its reader."""
         with self._sending, contextlib.suppress(OSError, ValueError):
             self._stdin.write(encode(message))
+
+    def took(self, size: int) -> None:
+        """So much output was printed: the agent may send more in its place."""
+        self._printed += size
+        if self._printed >= TAKEN_BYTES:
+            self.send({"taken": self._printed})
+            self._printed = 0
 
     def _read(self, stream: IO[bytes]) -> None:
         decoder = Decoder()

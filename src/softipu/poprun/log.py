@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+from collections.abc import Callable
 from datetime import datetime
 
 _SHOWN_FROM = {"W": 0, "I": 1, "D": 2}
@@ -15,8 +15,8 @@ class Log:
 
     def __init__(self, verbosity: int = 0) -> None:
         self.verbosity = verbosity
-        #: Whoever writes to the terminal holds it, so that lines stay whole.
-        self.lock = threading.RLock()
+        #: While instances run, what prints their lines prints these too.
+        self.say: Callable[[str], None] = at_once
 
     def warning(self, text: str) -> None:
         self._write("W", text)
@@ -32,5 +32,8 @@ class Log:
             return
         now = datetime.now()
         stamp = f"{now:%H:%M:%S}.{now.microsecond // 1000:03d}"
-        with self.lock:
-            print(f"{stamp} {os.getpid()} POPRUN [{level}] {text}", file=sys.stderr, flush=True)
+        self.say(f"{stamp} {os.getpid()} POPRUN [{level}] {text}")
+
+
+def at_once(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

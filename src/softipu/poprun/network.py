@@ -74,5 +74,32 @@ def towards(other: str) -> str | None:
         return None
 
 
+def is_own(name: str) -> bool:
+    """Whether a name or address means this machine: only its own addresses can be bound to."""
+    try:
+        found = socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or address means, on each host, that host itself."""
+    bare = name.lower().rstrip(".")
+    if bare == "localhost" or bare.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(bare.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
 def with_address(address: str, known: Sequence[Interface]) -> Interface | None:
     return next((one for one in known if one.address == address), None)

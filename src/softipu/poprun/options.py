@@ -133,8 +133,9 @@ OPTIONS = (
     Option("vipu-server-host", "text", None,
            "Host of the V-IPU server; default: where `vipu` looks.", f"used: {_SERVER}"),
     Option("vipu-server-port", "port", None, "Port of the V-IPU server (8090)."),
-    Option("vipu-server-timeout", "seconds", 120.0,
-           "Seconds to wait for an answer of the V-IPU server, here and in the instances."),
+    Option("vipu-server-timeout", "seconds", None,
+           "Seconds to wait for an answer of the V-IPU server, here and in the instances; default: "
+           "IPUOF_VIPU_API_TIMEOUT, or 120."),
     Option("vipu-partition", "text", None, "Partition to use; it is created if it does not exist."),
     Option("vipu-partition-attempts", "count from 1", 1,
            "How often to look until the partition is ACTIVE, a second apart."),
@@ -193,6 +194,8 @@ OPTIONS = (
     Option("verbose", "count", 0, "Say what happens; -vv says more.", short="v"),
     Option("vv", "switch", False, "The same as -vv."),
 )  # fmt: skip
+#: Two ways to say the same: of one that the command line has, the other in a file does not count.
+_SAME_THING = (("host", "hostfile"), ("num-instances", "instances-per-host"))
 BY_NAME = {name: row for row in OPTIONS for name in (row.name, row.alias) if name is not None}
 
 
@@ -355,11 +358,22 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(given)
     if options.import_config is not None:
         imported = config_file.read(options.import_config)
-        options = parser.parse_args([*imported, *given])
+        options = parser.parse_args([*_beside(imported, given), *given])
     options.program = program
-    options.explicit = {word[2:].partition("=")[0] for word in given if word.startswith("--")}
     options.verbosity = 2 if options.vv or options.debug else min(2, options.verbose)
     return options
+
+
+def _beside(imported: Sequence[str], given: Sequence[str]) -> list[str]:
+    """What a file says, without that which the command line says in other words."""
+    names = {_name_of(word) for word in given}
+    lost = {other for one, other in _SAME_THING if one in names}
+    lost |= {one for one, other in _SAME_THING if other in names}
+    return [word for word in imported if _name_of(word) not in lost]
+
+
+def _name_of(word: str) -> str:
+    return word.removeprefix("--").partition("=")[0]
 
 
 def table() -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import re
-import sys
-import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 from ..errors import HostRefused
-from .processes import STDOUT
+from .printing import Outlet
+from .protocol import LARGEST_PIECE
 
 _NAMES = {1: "stdout", 2: "stderr"}
 _LINES_KEPT = 20
@@ -29,14 +29,14 @@ class Printer:
         timestamps: bool = False,
         only: int | None = None,
         directory: str | None = None,
-        lock: threading.RLock | None = None,
     ) -> None:
+        #: Takes the number of an output and bytes for it.
+        self.write: Callable[[int, bytes], None] = Outlet().write
         self._tagged = tagged
         self._timestamps = timestamps
         self._only = only
         self._alone = instances == 1 or only is not None
         self._directory = None if directory is None else Path(directory)
-        self._lock = lock or threading.RLock()
         self._files: dict[tuple[int, int], IO[bytes]] = {}
         self._rests: dict[tuple[int, int], bytes] = {}
         self._hidden: dict[int, collections.deque[bytes]] = {}
@@ -56,6 +56,8 @@ class Printer:
         *lines, rest = re.split(rb"\r\n|\n|\r(?!\Z)", text)
         if rest.endswith(b"\r"):
             lines, rest = [*lines, rest[:-1]], b""
+        if len(rest) >= LARGEST_PIECE:  # a line without end is cut, else all of it is kept
+            lines, rest = [*lines, rest], b""
         if rest:
             self._rests[instance, number] = rest
         self._write(number, b"".join(self._line(instance, number, line) for line in lines))
@@ -66,12 +68,8 @@ class Printer:
         return now.encode() + tag.encode() + line + b"\n"
 
     def _write(self, number: int, data: bytes) -> None:
-        if not data:
-            return
-        stream = sys.stdout if number == STDOUT else sys.stderr
-        with self._lock:
-            stream.buffer.write(data)
-            stream.flush()
+        if data:
+            self.write(number, data)
 
     def end_of(self, instance: int) -> None:
         """Print what an instance left without an end of line."""

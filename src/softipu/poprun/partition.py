@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from .. import devices, settings
+from ..devices import placement
 from ..devices.embedded import EMBEDDED
 from ..devices.entities import ACTIVE, POD_NATIVE, PartitionInfo, PartitionRequest, normal_sync_type
 from ..devices.model import is_power_of_two
 from ..devices.remote import RemoteController
 from ..errors import (
+    AlreadyExists,
     AmbiguousPartition,
     InUse,
     InvalidTopology,
@@ -27,6 +30,7 @@ from ..errors import (
     UnknownPartition,
 )
 from ..vipu.connect import Controller, connect
+from . import network
 from .log import Log
 from .plan import Topology
 
@@ -46,6 +50,7 @@ class Use:
     rings: bool = False  #: large fixed partitions close their links to rings
     created: bool = False
     from_file: bool = False
+    file: str | None = None  #: its path, which other hosts are told
 
     def gcd_of(self, instance: int) -> int:
         return instance if self.gcds > 1 else 0
@@ -81,14 +86,13 @@ def round_up(count: int) -> int:
 
 def controller_for(options: argparse.Namespace) -> Controller:
     """The V-IPU server that options, variables or `vipu`'s file name, or the embedded system."""
-    explicit = "vipu-server-timeout" in options.explicit
     return connect(
         argparse.Namespace(
             config=None,
             api_host=options.vipu_server_host,
             api_port=options.vipu_server_port,
             api_access_key=None,
-            timeout=options.vipu_server_timeout if explicit else None,
+            timeout=options.vipu_server_timeout,
         )
     )
 
@@ -107,6 +111,13 @@ def decide(
     if isinstance(controller, RemoteController):
         origin = "option" if options.vipu_server_host else "'vipu'"
         log.info(f"V-IPU server address picked up from {origin}: {controller.address}")
+        if others and network.is_loopback(controller.host):
+            raise ServerUnreachable(
+                f"{', '.join(others)} cannot reach the V-IPU server {controller.address}.",
+                cause="On every host that address means the host itself.",
+                remedy="Name the server by an address that all hosts reach, with "
+                "--vipu-server-host or IPUOF_VIPU_API_HOST.",
+            )
         log.debug(f"Connecting to {controller.address}")
     elif others:
         return _on_each_host(options, topology, others), None
@@ -137,13 +148,15 @@ def _from_file(topology: Topology) -> Decision | None:
         if settings.is_set("IPUOF_CONFIG_PATH"):
             raise
         return None  # the controller says better what is missing
-    if active.origin == EMBEDDED or "/" not in active.origin:
+    # A file that is named wins over all else, whether or not its name has a slash.
+    if not settings.is_set("IPUOF_CONFIG_PATH") and "/" not in active.origin:
         return None
     why = _misfit(topology, len(active.ipus), 1, active.reconfigurable)
     if why is not None:
         raise PartitionMismatch(f"{active.origin} describes partition {active.name}, {why}.")
     use = Use(active.name, None, len(active.ipus), 1, active.reconfigurable, from_file=True)
-    return Decision("use", replace(use, rings="RING" in active.routing))
+    path = os.path.abspath(active.origin)
+    return Decision("use", replace(use, rings="RING" in active.routing, file=path))
 
 
 def _on_each_host(
@@ -299,9 +312,51 @@ def make(decision: Decision, controller: Controller | None, log: Log) -> None:
     if controller is None or decision.request is None:
         return
     if decision.action == "update":
-        controller.remove_partition(decision.request.id)
-    controller.create_partition(decision.request)
+        _replace(controller, decision.request)
+    else:
+        controller.create_partition(decision.request)
     log.info(f"Created partition {decision.request.id} of {decision.request.size} IPUs")
+
+
+def _replace(controller: Controller, request: PartitionRequest) -> None:
+    """The new partition takes the old one's name, and may need its IPUs. Where it cannot be made,
+    the old one is there again: it is the user's."""
+    old = controller.partition_info(request.id)
+    as_it_was = _request_of(old, controller)
+    controller.remove_partition(request.id)
+    try:
+        controller.create_partition(request)
+    except BaseException as error:  # Ctrl-C as well
+        lost = _restored(as_it_was, controller)
+        if lost is not None and isinstance(error, SoftIPUError):
+            error.what += f" Partition {old.id}, removed for that, could not be made anew: {lost}"
+        raise
+
+
+def _restored(as_it_was: PartitionRequest, controller: Controller) -> str | None:
+    """Why the partition could not be made as it was, if so."""
+    try:
+        controller.create_partition(as_it_was)
+    except AlreadyExists:
+        return None  # the new one is there: only the answer was lost
+    except SoftIPUError as error:
+        return error.what
+    return None
+
+
+def _request_of(info: PartitionInfo, controller: Controller) -> PartitionRequest:
+    """What makes this partition once more, of the same IPUs."""
+    slots = placement.slots(controller.cluster(info.cluster), controller.agents())
+    return PartitionRequest(
+        id=info.id,
+        size=info.size,
+        cluster=info.cluster,
+        reconfigurable=info.reconfigurable,
+        num_gcds=info.num_gcds,
+        gcd_sync_replicas=info.gcd_sync_replicas,
+        index=slots.index(info.ipus[0]) // info.size,
+        sync_type=info.sync_type,
+    )
 
 
 def settle(decision: Decision, controller: Controller | None, attempts: int, log: Log) -> None:

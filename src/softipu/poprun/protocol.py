@@ -12,6 +12,11 @@ Message = dict[str, Any]
 LARGEST_LINE = 1 << 24
 #: Output goes in pieces: a longer line is cut, so that no instance can fill the memory.
 LARGEST_PIECE = 1 << 16
+#: An agent that sent this much output waits until poprun says that it printed some of it. So what
+#: poprun cannot print waits in the instances' own pipes, and other messages are never held up.
+MOST_UNTAKEN = 1 << 20
+#: How much poprun prints before it says so.
+TAKEN_BYTES = MOST_UNTAKEN // 8
 #: Between two signs of life.
 BEAT_SECONDS = 2.0
 

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from .. import __version__
 from ..errors import (
@@ -22,6 +23,7 @@ from ..errors import (
     InstanceCrashed,
     InstanceFailed,
     InstanceKilled,
+    OutputFailed,
     RunTimedOut,
     SoftIPUError,
     from_json,
@@ -31,6 +33,7 @@ from .job import Job
 from .link import Event, Known, Link
 from .log import Log
 from .output import Printer
+from .printing import Printing
 from .protocol import BEAT_SECONDS, Message
 
 #: What an agent needs to tidy up, besides the grace that instances get.
@@ -40,6 +43,10 @@ _HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 #: What a program does to itself; other signals come from somebody else.
 _CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 _POPRUN = -1  #: place of events that come from no host
+_LOOK_SECONDS = 1.0
+#: A reader of our output who takes nothing for so long is not waited for, once somebody wants the
+#: end of it all.
+_STUCK_SECONDS = 2.0
 
 
 class Supervisor:
@@ -57,6 +64,10 @@ class Supervisor:
         self.failure: SoftIPUError | None = None
         self.failed_instance: int | None = None
         self._finished = threading.Event()
+        self._looked = 0.0
+        self._hurried = False
+        self._printing = Printing(self._tell_unprintable)
+        printer.write = self._printing.outlet.write
 
     def run(self) -> int:
         """The exit status: that of the first failure, 128 + N for signal N, else 0."""
@@ -64,7 +75,7 @@ class Supervisor:
         # What an agent leaves when it is killed becomes ours, and can be ended.
         before = frozenset(remains.descendants(os.getpid()))
         remains.adopt_orphans()
-        with self._signals():
+        with self._signals(), self._logging_in_order():
             try:
                 self._start_agents()
                 self._begin()
@@ -73,14 +84,13 @@ class Supervisor:
                 self._pump(lambda: not self._running, deadline, self._out_of_time)
             except SoftIPUError as error:
                 self._fail(error, 1)
-            except BrokenPipeError:
-                self._fail(None, 128 + signal.SIGPIPE)  # the reader of our output went away
             finally:
                 self._wind_down()
                 left = set(self._pids.values())
                 remains.end_descendants(2.0, 1.0, left, before)
                 if all(self._job.local):
                     remains.remove_shared_memory(left)
+                self._print_the_rest()
         return self.status
 
     # --- the start ------------------------------------------------------------------------------
@@ -160,14 +170,16 @@ class Supervisor:
                     error = too_late()
                     self._fail(error, 124 if isinstance(error, RunTimedOut) else 1)
                 return
+            if now - self._looked > _LOOK_SECONDS:
+                self._looked = now
+                self._look_for_silent_hosts()
             try:
                 place, message, payload = self._events.get(timeout=0.2)
             except queue.Empty:
-                self._look_for_silent_hosts()
                 continue
             if place == _POPRUN:
                 assert message is not None
-                self._on_signal(message["signal"])
+                self._on_own(message)
             elif message is None:
                 self._on_end_of(self._links[place])
             else:
@@ -176,7 +188,7 @@ class Supervisor:
     def _on_message(self, link: Link, message: Message, payload: bytes) -> None:
         if "out" in message:
             instance, number = message["out"]
-            self._printer.take(instance, number, payload)
+            self._printing.do(partial(self._print, link, instance, number, payload))
         elif "ended" in message:
             self._on_instance_end(link, *message["ended"])
         elif "hello" in message:
@@ -209,7 +221,7 @@ class Supervisor:
     def _on_instance_end(self, link: Link, instance: int, code: int) -> None:
         self._running.discard(instance)
         link.instances.pop(instance, None)
-        self._printer.end_of(instance)
+        self._printing.do(partial(self._printer.end_of, instance))
         pid = self._pids.get(instance, 0)
         level = self._log.debug if self._stopping else self._log.info
         level(f"Instance {instance} (PID {pid}) terminated with exit code {code}")
@@ -232,10 +244,29 @@ class Supervisor:
         if not link.said_bye and not self._stopping:
             self._fail(link.lost(), 1)
 
+    def _on_own(self, message: Message) -> None:
+        if "signal" in message:
+            self._on_signal(message["signal"])
+        else:
+            self._on_unprintable(message["unprintable"])
+
+    def _on_unprintable(self, error: OSError | SoftIPUError) -> None:
+        if self.status:
+            return
+        if isinstance(error, BrokenPipeError):
+            self.status = 128 + signal.SIGPIPE  # the reader of our output went away
+        elif isinstance(error, SoftIPUError):
+            self.failure, self.status = error, 1
+        else:
+            self.failure = OutputFailed(f"The output could not be written: {error.strerror}.")
+            self.status = 1
+
     def _on_signal(self, number: int) -> None:
         if number in _HANDED_ON:
             self._send_all({"signal": number})
-        elif self._stopping:
+            return
+        self._hurried = True
+        if self._stopping:
             self._send_all({"stop": {"at_once": True}})
         else:
             self._log.info(f"Ending all instances: {_signal_name(number)} came")
@@ -257,6 +288,7 @@ class Supervisor:
                 )
 
     def _out_of_time(self) -> SoftIPUError:
+        self._hurried = True
         names = ", ".join(map(str, sorted(self._running)))
         return RunTimedOut(
             f"The run took longer than {self._job.timeout:g} s; instances {names} were ended."
@@ -276,10 +308,7 @@ class Supervisor:
         for link in self._links:
             link.open = link.open and link.hello is not None  # it has nothing to end yet
         self._send_all({"stop": {}})
-        with contextlib.suppress(BrokenPipeError):
-            self._pump(
-                lambda: all(link.said_bye or not link.open for link in self._links), deadline
-            )
+        self._pump(lambda: all(link.said_bye or not link.open for link in self._links), deadline)
         for link in self._links:
             if link.open or (link.local and link.hello is not None):
                 link.close(deadline - time.monotonic())
@@ -287,8 +316,36 @@ class Supervisor:
                 link.kill()  # nothing can be told to a host that is lost
                 link.close(1.0)
         self._finished.set()
-        with contextlib.suppress(BrokenPipeError):
-            self._printer.close()
+
+    def _print(self, link: Link, instance: int, number: int, text: bytes) -> None:
+        try:
+            self._printer.take(instance, number, text)
+        finally:
+            link.took(len(text))
+
+    def _print_the_rest(self) -> None:
+        """A slow reader gets all of it, however long that takes; who is in a hurry says so by a
+        signal, and then waits for no reader who has stopped."""
+        self._printing.do(self._printer.close)
+        self._printing.end()
+        while not self._printing.ended(0.2):
+            self._note_own_events()
+            if self._hurried and self._printing.outlet.stuck > _STUCK_SECONDS:
+                self._printing.outlet.give_up()
+        self._note_own_events()
+
+    def _note_own_events(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                place, message, _ = self._events.get_nowait()
+                if place != _POPRUN or message is None:
+                    continue
+                self._on_own(message)
+                if not self.status and message.get("signal") in _ENDING:
+                    self.status = 128 + message["signal"]
+
+    def _tell_unprintable(self, error: OSError | SoftIPUError) -> None:
+        self._events.put((_POPRUN, {"unprintable": error}, b""))
 
     def _send_all(self, message: Message) -> None:
         for link in self._links:
@@ -296,11 +353,24 @@ class Supervisor:
                 link.send(message)
 
     def _show_life(self) -> None:
-        """Agents end their instances when they hear nothing; printing may block us for long."""
+        """Agents end their instances when they hear nothing; a slow host may block us for long."""
         while not self._finished.wait(BEAT_SECONDS):
             for link in list(self._links):
                 if link.open and not link.local:
                     link.send({"beat": True})
+
+    @contextlib.contextmanager
+    def _logging_in_order(self) -> Iterator[None]:
+        """Our own lines stand where they belong among those of the instances."""
+        before, self._log.say = self._log.say, self._printing.say
+        try:
+            yield
+        finally:
+            outlet = self._printing.outlet
+            # Nobody reads: nothing that is still to be said may wait for that.
+            self._log.say = outlet.say if outlet.dropped else before
+            if outlet.dropped:
+                self._log.warning(f"Nobody read the output: {outlet.dropped} bytes were dropped")
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
