@@ -22,7 +22,8 @@ from softipu.machine.result import kib
 
 #: Name of the threads, for those who want to wait for all warnings.
 THREAD = "softipu-estimate"
-#: Share of the IPUs' memory below which all that a program makes has room, whatever its layout.
+#: Share of one IPU's memory below which all that a program makes has room, wherever it lies: a
+#: program over several IPUs may have nearly everything on one of them.
 _LARGE = 0.25
 #: Suggestions that a warning has room for.
 _HINTS = 3
@@ -212,10 +213,10 @@ def on_the_system_here(options: Settings, ipus: int) -> Settings:
     return replace(options, system=here.name)
 
 
-def is_large(most_bytes: int, ipus: int, chip: str) -> bool:
+def is_large(most_bytes: int, chip: str) -> bool:
     """Whether a program that makes so many bytes might have no room."""
     known = arch.chip(chip)
-    return most_bytes > _LARGE * ipus * known.tiles * known.tile_memory
+    return most_bytes > _LARGE * known.tiles * known.tile_memory
 
 
 def out_of_memory(found: Estimate) -> str:

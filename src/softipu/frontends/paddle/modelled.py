@@ -34,7 +34,6 @@ def ask_about_compiled(executable: Executable) -> Modelled:
         "program",
         lambda: data_of_compiled(executable),
         lambda: bytes_of_program(executable),
-        executable.plan.ipus_per_replica,
         executable.options["engine_options"],
     )
 
@@ -47,7 +46,6 @@ def ask_about_model(model: Model, options: IpuOptions) -> Modelled:
         model.name,
         lambda: data_of_model(model, options),
         lambda: bytes_of_model(model, int(options["ipu_micro_batch_size"])),
-        int(options["ipu_device_num"]),
         None,
     )
 
@@ -56,7 +54,6 @@ def _ask(
     name: str,
     described: Callable[[], dict[str, Any]],
     most_bytes: Callable[[], int],
-    ipus: int,
     engine_options: Any,
 ) -> Modelled:
     known: list[dict[str, Any]] = []
@@ -72,7 +69,7 @@ def _ask(
         return graph_of(known[0], name), settings_of(known[0])
 
     def large() -> bool:
-        return is_large(most_bytes(), ipus, chip_here())
+        return is_large(most_bytes(), chip_here())
 
     found = Modelled(name, describe, large=large, log=_logger, prepare=prepare)
     found.check()
