@@ -20,6 +20,8 @@ from softipu.machine import Estimate, Settings
 from softipu.machine import estimate as price
 from softipu.machine.result import kib
 
+from . import idle_options
+
 #: Name of the threads, for those who want to wait for all warnings.
 THREAD = "softipu-estimate"
 #: Share of one IPU's memory below which all that a program makes has room, wherever it lies: a
@@ -143,13 +145,15 @@ class Modelled:
         """Write a report where engine options, the environment or `softipu run` ask for one.
 
         It goes to `folder`, or else to a folder for the `kind` of program, one for each program.
-        Returns its page. A directory that can't be written is an error."""
+        Returns its page. A directory that can't be written is an error; other engine options than
+        those of reports are named in a warning."""
         from softipu import report
 
         try:
             asked = report.destination(engine_options)
         except SoftIPUError as problem:
             raise self._raised(problem) from problem
+        idle_options.warn(engine_options, self._log)
         if asked is None:
             return None
         if settings.get("SOFTIPU_STRICT"):

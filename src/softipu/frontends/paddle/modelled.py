@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from softipu.estimating.idle_options import USED
 from softipu.estimating.modelled import Modelled, chip_here, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
@@ -30,11 +31,12 @@ def ask_about_compiled(executable: Executable) -> Modelled:
     """Warns, raises or writes a report about a compiled program, as settings ask."""
     from .neutral_programs import data_of_compiled
 
+    given = executable.options["engine_options"]
     return _ask(
         "program",
         lambda: data_of_compiled(executable),
         lambda: bytes_of_program(executable),
-        executable.options["engine_options"],
+        {name: given[name] for name in USED if name in given},  # the strategy has told the others
     )
 
 
