@@ -43,7 +43,7 @@ def test_every_option_that_counts_is_one_that_reports_read() -> None:
     [
         ("autoReport_al", "autoReport.al (did you mean autoReport.all?)."),
         ("autoreport_All", "autoreport.All (did you mean autoReport.all?)."),
-        ("autoReport_dir", "autoReport.dir (did you mean autoReport.directory?)."),
+        ("autoReport_direktory", "autoReport.direktory (did you mean autoReport.directory?)."),
         ("autoReport_outputGraphProfil",
          "autoReport.outputGraphProfil (did you mean autoReport.outputGraphProfile?)."),
         ("autoReport_streamAtEachRun", "autoReport.streamAtEachRun."),

@@ -261,15 +261,10 @@ def test_engine_options_without_effect_are_named_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idle_options, "_told", set())
-    logger = logging.getLogger(poptorch._logging.logger.name)
-    logger.addHandler(caplog.handler)
     options = quiet()
     options._Popart.setEngineOptions({"autoReport.al": "true", "target.hostSyncTimeout": "900"})
-    try:
-        for _ in range(2):
-            poptorch.inferenceModel(nn.Linear(8, 8), options).compile(torch.randn(4, 8))
-    finally:
-        logger.removeHandler(caplog.handler)
+    for _ in range(2):
+        poptorch.inferenceModel(nn.Linear(8, 8), options).compile(torch.randn(4, 8))
     (said,) = [text for text in caplog.messages if "Engine options" in text]
     assert "autoReport.al (did you mean autoReport.all?), target.hostSyncTimeout." in said
 
