@@ -46,6 +46,7 @@ lint: $(STAMP)
 
 bench: $(STAMP) plugin perf-analyzer
 	$(BIN)/python -m benchmarks.devices
+	$(BIN)/python -m benchmarks.estimates
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 	$(BIN)/python -m benchmarks.popdist
 	$(BIN)/python -m benchmarks.keras_fit --first

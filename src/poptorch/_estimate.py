@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from softipu.errors import OptionsContradict
 from softipu.graph import Graph
 from softipu.machine.settings import Settings
 
@@ -17,6 +18,7 @@ from . import optim
 from ._capture import Program, Source, capture
 from ._capture.update import add_update
 from ._compiler import Job, check_program, no_collection, prepared, remove_overlaps
+from ._errors import Error
 from ._executor_options import own_options
 from ._inputs import Signature
 from ._neutral import neutral_graph
@@ -88,9 +90,12 @@ def _groups(
 
 
 def described_executor(executor: Any, inputs: tuple[Any, ...], chip: str) -> tuple[Graph, Settings]:
-    """The same of a model that `inferenceModel` or `trainingModel` made, compiled or not."""
+    """The same of a model that `inferenceModel` or `trainingModel` made, compiled or not. One that
+    is compiled needs no inputs, and takes none but those that it was compiled for."""
     options = executor._options
     if executor._executable is not None:
+        if inputs:
+            _refuse_others(executor, inputs)
         program = executor._executable.program
     else:
         program = captured_program(
@@ -98,6 +103,17 @@ def described_executor(executor: Any, inputs: tuple[Any, ...], chip: str) -> tup
         )
     graph = neutral_graph(program, options, name_of(executor._user_model))
     return graph, settings_for(program, graph, options, chip)
+
+
+def _refuse_others(executor: Any, inputs: tuple[Any, ...]) -> None:
+    try:
+        executor._executable.arguments.check(executor._signature.bind(inputs, {}))
+    except Error as error:
+        said, *_ = error.message.splitlines()
+        raise OptionsContradict(
+            f"The model was compiled for other inputs: {said}",
+            remedy="Leave the inputs out, or ask about the PyTorch model itself, with its options.",
+        ) from error
 
 
 def described_file(filename: str, chip: str) -> tuple[Graph, Settings]:

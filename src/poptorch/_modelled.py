@@ -33,18 +33,13 @@ def modelled(program: Any, options: Any, name: str) -> Modelled:
         return graph, settings_for(program, graph, options, chip)
 
     def large() -> bool:
-        return is_large(bytes_at_most(program), _ipus(program), chip)
+        return is_large(bytes_at_most(program), chip)
 
     return Modelled(name, describe, large=large, log=logger, raised=as_users_catch_it)
 
 
 def as_users_catch_it(problem: SoftIPUError) -> Error:
     return failure(type(problem), problem.what, cause=problem.cause, remedy=problem.remedy)
-
-
-def _ipus(program: Any) -> int:
-    places = (node.meta.get("softipu", {}).get("ipu") or 0 for node in program.nodes)
-    return 1 + max(places, default=0)
 
 
 def bytes_at_most(program: Any) -> int:

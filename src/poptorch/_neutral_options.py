@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from softipu.graph import Graph, Op, Phase, Schedule
-from softipu.machine.settings import Partials, Settings
+from softipu.machine.settings import PROPORTION, Partials, Settings
 
 from ._capture import Program
 from ._hardware import VERSIONS
@@ -189,10 +189,9 @@ def _off_chip(options: Any, kind: str) -> bool:
 
 
 def _proportions(given: Mapping[int, float]) -> float | tuple[float, ...]:
-    default = Settings().proportion(0)
     if not given:
-        return default
-    return tuple(float(given.get(ipu, default)) for ipu in range(max(given) + 1))
+        return PROPORTION
+    return tuple(float(given.get(ipu, PROPORTION)) for ipu in range(max(given) + 1))
 
 
 def _partials(given: Any) -> Partials:

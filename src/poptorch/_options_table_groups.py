@@ -255,7 +255,8 @@ POPART: tuple[Row, ...] = (
         "Any PopART session option by name; names and types are checked when a model is compiled, "
         "and what has no effect is named in a warning then.", "used", write=_session_option),
     Row("_Popart", "setEngineOptions", (Param("engine_options", _engine_options),),
-        "Options of the Poplar engine, by name.", "used", write=_engine),
+        "Options of the Poplar engine, by name: `autoReport.all`, its parts and "
+        "`autoReport.directory` count, others are named in one warning.", "used", write=_engine),
     Row("_Popart", "setPatterns", (Param("patterns", mapping), Param("level", whole(0), 2)),
         "Which graph rewrites PopART would make, on top of a level from 0 (none) to 3 (all).",
         "ignored, warned once", write=_patterns),

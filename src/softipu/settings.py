@@ -141,7 +141,8 @@ SETTINGS = {
         Setting("POPTORCH_DEFAULT_OPTIONS", "text", None,
                 "JSON of option names and values that every `poptorch.Options()` begins with."),
         Setting("POPLAR_ENGINE_OPTIONS", "text", None,
-                "JSON of engine options; merged with those that a program sets."),
+                "JSON of engine options; merged with those that a program sets. `autoReport.all`, "
+                "its parts and `autoReport.directory` count, others are named in one warning."),
         Setting("TF_POPLAR_FLAGS", "text", None,
                 "Flags of TensorFlow programs, such as `--use_ipu_model` and "
                 "`--executable_cache_path=DIR`, or a file of them; `--help` lists them all."),

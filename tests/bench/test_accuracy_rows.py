@@ -178,6 +178,16 @@ def test_options_are_what_the_row_says() -> None:
     assert options.Training.gradient_accumulation == 2048
 
 
+def test_one_proportion_of_a_row_is_meant_for_all_its_ipus() -> None:
+    arguments = {"name": "mobilenet-v3-small", "splits": ("features.3", "features.6")}
+    workload = dataclasses.replace(
+        small().workload, arguments=arguments, proportion=(0.2,), iterations=3
+    )
+    graph, settings = described_row(small(workload=workload))
+    assert graph.schedule.ipus == 3
+    assert settings.available_memory_proportion == (0.2, 0.2, 0.2)
+
+
 def test_a_packed_row_counts_sequences() -> None:
     plain = judged()
     workload = dataclasses.replace(small().workload, packing=2.0)

@@ -291,6 +291,12 @@ def test_all_passes_of_a_convolution_do_the_same_multiplications(stride: int) ->
     assert all(0.6 * forward < step.cycles.total < 4 * forward for step in steps[1:])
 
 
+def test_ipus_without_a_proportion_of_their_own_have_the_default() -> None:
+    given = Settings(available_memory_proportion=(0.1, 0.3))
+    assert [given.proportion(ipu) for ipu in range(4)] == [0.1, 0.3, 0.6, 0.6]
+    assert Settings(available_memory_proportion=0.2).proportion(3) == 0.2
+
+
 def test_a_proportion_of_one_op_goes_before_that_of_its_ipu() -> None:
     wide = estimate(one_convolution(), QUIET)
     tight = estimate(one_convolution(available_memory_proportion=0.03), QUIET)

@@ -7,6 +7,7 @@ import paddle
 import pytest
 
 import softipu
+from softipu.errors import OptionsContradict
 from softipu.frontends.paddle.neutral_programs import of_compiled, of_predictor
 from softipu.graph import KINDS, Phase, Role
 from softipu.machine import estimate
@@ -164,3 +165,7 @@ def test_softipu_estimate_takes_a_compiled_program():
     graph, settings = of_compiled(program)
     assert softipu.estimate(program, arch=settings.chip).cycles == estimate(graph, settings).cycles
     assert softipu.estimate(program, arch="mk2").settings.chip == "mk2"
+    with pytest.raises(OptionsContradict, match="inputs can't be others"):
+        softipu.estimate(program, np.ones((4, 3, 16, 16), np.float32))
+    with pytest.raises(OptionsContradict, match="made for inference"):
+        softipu.estimate(compiled(network), training=True)

@@ -15,6 +15,7 @@ import softipu
 from softipu.errors import (
     ArchUnknown,
     EstimateSourceUnknown,
+    EstimateTargetFailed,
     EstimateTargetUnknown,
     GraphEmpty,
     OptionsContradict,
@@ -94,6 +95,19 @@ def test_a_program_larger_than_its_system_is_refused(arch: str) -> None:
     assert f"4 × bow of a {arch}" in summary(fits)
     # A chip alone stands for as many as there need to be.
     assert found(16, "bow").settings.system is None
+
+
+def test_the_first_generation_has_as_many_ipus_as_the_program_takes() -> None:
+    """No system of theirs is known: what a program can't have is not that of another chip."""
+    options = poptorch.Options().replicationFactor(8)
+    found = softipu.estimate(Net(), torch.randn(32, 64), arch="mk1", options=options)
+    assert (found.settings.chip, found.settings.system) == ("mk1", None)
+    assert found.schedule["replicas"] == 8
+
+
+def test_a_program_larger_than_any_system_is_not_sent_to_a_larger_one() -> None:
+    with pytest.raises(SettingsContradict, match="no system with mk2 chips has more than the 256"):
+        softipu.estimate(graph().with_schedule(replicas=512), arch="mk2")
 
 
 def test_links_are_those_of_the_system() -> None:
@@ -197,6 +211,24 @@ def test_arguments_that_exclude_each_other_are_refused() -> None:
         softipu.estimate(net, x, optimizer=optimizer)
     with pytest.raises(OptionsContradict, match="inference"):
         softipu.estimate(poptorch.inferenceModel(Net()), x, training=True)
+
+
+def test_what_a_program_has_decided_already_is_refused() -> None:
+    x = torch.randn(4, 64)
+    options = poptorch.Options().showCompilationProgressBar(False).useIpuModel(True)
+    model = poptorch.inferenceModel(Net(), options)
+    trained = poptorch.trainingModel(Trained(), options)
+    optimizer = torch.optim.SGD(Net().parameters(), lr=0.1)
+    with pytest.raises(OptionsContradict, match="own options, optimizer: options can't"):
+        softipu.estimate(model, x, options=poptorch.Options())
+    with pytest.raises(OptionsContradict, match="optimizer can't"):
+        softipu.estimate(trained, (x, torch.zeros(4).long()), training=True, optimizer=optimizer)
+    with pytest.raises(OptionsContradict, match="inputs and optimizer can't"):
+        softipu.estimate(graph(), x, optimizer=optimizer)
+    model.compile(x)
+    assert softipu.estimate(model, torch.randn(4, 64)).schedule["micro_batch"] == 4
+    with pytest.raises(OptionsContradict, match="compiled for other inputs: Shape mismatch for x"):
+        softipu.estimate(model, torch.randn(64, 64))
 
 
 def test_shapes_that_depend_on_values_are_refused() -> None:
@@ -390,6 +422,8 @@ def test_an_exported_executable_is_estimated(
         (["resnet5"], EstimateTargetUnknown, "Did you mean 'resnet5"),
         (["no_such_module:f"], EstimateTargetUnknown, "no_such_module"),
         (["json:no_function"], EstimateTargetUnknown, "no_function"),
+        (["json:__name__"], EstimateTargetUnknown, "no function '__name__'"),
+        (["folder/file.py:f"], EstimateTargetUnknown, "'folder/file.py' is no name of a module"),
         (["resnet50", "--sweep", "colour=1"], SweepUnreadable, "micro_batch"),
         (["resnet50", "--sweep", "micro_batch=a"], SweepUnreadable, "'a' is not a whole number"),
         (["roberta-base", "--training"], EstimateTargetUnknown, "inference"),
@@ -407,8 +441,82 @@ def test_a_function_that_returns_something_else(user_module: str) -> None:
         main([f"{user_module}:wrong"])
 
 
-def test_sweep_and_compare_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that needs another one beside it only when its functions run."""
+    (tmp_path / "sibling_for_estimates.py").write_text("from torch import nn\nNet = nn.Linear\n")
+    (tmp_path / "late_for_estimates.py").write_text(
+        "import sys\n"
+        "import torch\n"
+        "sys.path.insert(0, '/nowhere')\n"
+        "def late():\n"
+        "    from sibling_for_estimates import Net\n"
+        "    return Net(64, 64), torch.randn(8, 64)\n"
+        "def fails():\n"
+        "    return {}['absent']\n"
+        "def forward_fails():\n"
+        "    return torch.nn.Linear(64, 64), torch.randn(8, 63)\n"
+        "def lacks():\n"
+        "    import no_such_sibling\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    # Without the entry for the present directory that `python -m pytest` makes, as under a script.
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", ".")])
+    for name in ("late_for_estimates", "sibling_for_estimates"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return "late_for_estimates"
+
+
+def test_a_function_imports_what_lies_beside_it_when_it_runs(beside: str, tmp_path: Path) -> None:
+    assert main([f"{beside}:late"]) == 0
+    assert str(tmp_path) not in sys.path
+    assert "/nowhere" in sys.path  # what the module put there itself stays
+
+
+@pytest.mark.parametrize(
+    ("function", "said", "line"),
+    [
+        ("fails", "KeyError: 'absent'", "return {}['absent']"),
+        ("forward_fails", "RuntimeError", "in forward"),
+        ("lacks", "ModuleNotFoundError: No module named 'no_such_sibling'", "import no_such_sib"),
+    ],
+)
+def test_what_fails_in_code_of_the_user_s_is_shown_with_the_way_to_it(
+    beside: str, function: str, said: str, line: str
+) -> None:
+    with pytest.raises(EstimateTargetFailed, match=f"{beside}:{function} failed: ") as caught:
+        main([f"{beside}:{function}"])
+    assert said in caught.value.what
+    assert line in caught.value.cause
+    assert "Traceback" in caught.value.cause
+    assert "targets.py" not in caught.value.cause  # it begins with the user's own code
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--sweep", "micro_batch=1", "--compare", "bow"], "exclude"),
+        (["--compare", "mk2,bow", "--arch", "bow"], "--arch is about one chip"),
+        (["--compare", "mk2,bow", "--by", "op"], "--by is about one estimate"),
+        (["--sweep", "micro_batch=1", "--top", "10"], "--top is about one estimate"),
+        (["--json", "--by", "layer"], "--by is about the text"),
+        (["--json", "--top", "3"], "--top is about the text"),
+    ],
+)
+def test_options_that_would_have_no_say_are_refused(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["resnet50", "--sweep", "micro_batch=1", "--compare", "bow"])
+        main(["resnet50", *options])
     assert caught.value.code == 2
-    assert "exclude" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
+
+
+def test_by_and_top_say_what_the_text_shows(
+    user_module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"{user_module}:net", "--by", "kind", "--top", "1"]) == 0
+    assert "by kind" in capsys.readouterr().out
+    assert main([f"{user_module}:net"]) == 0
+    assert "by layer" in capsys.readouterr().out

@@ -17,6 +17,7 @@ import softipu
 from poptorch._latency import between
 from poptorch._modelled import bytes_at_most
 from softipu import report
+from softipu.estimating import idle_options
 from softipu.estimating.modelled import THREAD, out_of_memory
 from softipu.machine import Estimate
 from softipu.machine.result import kib
@@ -160,6 +161,18 @@ def test_strictly_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert small(torch.randn(4, 64)).shape == (4, 32)
 
 
+def test_a_pipeline_is_asked_about_by_what_one_ipu_may_hold() -> None:
+    """256 MB of weights are more than a quarter of the IPU that has all of them."""
+    model = nn.Sequential(nn.Linear(8_000, 8_000, bias=False), nn.Linear(8_000, 4))
+    poptorch.BeginBlock(model[1], ipu_id=1)
+    executor = poptorch.inferenceModel(model, quiet().deviceIterations(2))
+    executor.compile(torch.randn(2, 8_000))
+    wait_for_estimates()
+    assert executor._modelled().known
+    weights = [memory.all_tiles["weights"] for memory in executor._estimate().memory]
+    assert weights[0] > 1_000 * weights[1]
+
+
 def test_what_a_program_holds_at_most_is_counted_without_views() -> None:
     model = poptorch.inferenceModel(lambda x: (x + 1).view(-1).t()[:3] * 2, quiet())
     model.compile(torch.randn(4, 8))
@@ -242,6 +255,18 @@ def test_engine_options_and_softipu_run_ask_for_reports_too(
     monkeypatch.setenv("SOFTIPU_PROFILE_DIR", str(tmp_path / "run"))
     poptorch.inferenceModel(nn.Linear(8, 8), quiet().modelName("mine")).compile(torch.randn(4, 8))
     assert files_in(tmp_path / "run") == {f"mine/{name}" for name in REPORT}
+
+
+def test_engine_options_without_effect_are_named_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_options, "_told", set())
+    options = quiet()
+    options._Popart.setEngineOptions({"autoReport.al": "true", "target.hostSyncTimeout": "900"})
+    for _ in range(2):
+        poptorch.inferenceModel(nn.Linear(8, 8), options).compile(torch.randn(4, 8))
+    (said,) = [text for text in caplog.messages if "Engine options" in text]
+    assert "autoReport.al (did you mean autoReport.all?), target.hostSyncTimeout." in said
 
 
 def test_without_the_wish_there_is_no_report(

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import poptorch
+import softipu
 from poptorch._neutral_options import settings_of
 from softipu.accuracy import text
 from softipu.errors import EstimateShapesDynamic
@@ -265,6 +266,20 @@ def test_settings_come_from_the_options() -> None:
     assert found.replicated_tensor_sharding
     assert not found.outputs_every_micro_batch
     assert settings_of(poptorch.Options(), "bow", False).outputs_every_micro_batch
+
+
+def test_a_proportion_of_one_ipu_is_not_that_of_the_others() -> None:
+    model = nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512))
+    poptorch.BeginBlock(model[1], ipu_id=1)
+
+    def plans(**proportions: float) -> list[str]:
+        options = poptorch.Options().deviceIterations(2).setAvailableMemoryProportion(proportions)
+        found = softipu.estimate(model, torch.randn(1024, 512), options=options)
+        return [step.plan for step in found.steps if step.kind == "matmul"]
+
+    tight, plain = plans(IPU0=0.01), plans()
+    assert tight[0] != plain[0]
+    assert tight[1] == plain[1]
 
 
 def test_an_offline_target_names_the_chip() -> None:

@@ -79,6 +79,8 @@ def test_softipu_estimate_takes_a_model_that_has_run(ipus):
         assert softipu.estimate(model, arch="mk2").settings.chip == "mk2"
         with pytest.raises(OptionsContradict, match="its own options"):
             softipu.estimate(model, options=settings)
+        with pytest.raises(OptionsContradict, match="inputs can't be others"):
+            softipu.estimate(model, X)
         with pytest.raises(ModelNotRun):
             softipu.estimate(model, training=True)
 
@@ -153,6 +155,26 @@ def test_options_of_the_configuration_become_settings(ipus):
     assert settings.convolution_partials == "float32"
     assert settings.io_tiles == 32
     assert settings.prefetch_depth == 0
+
+
+def test_convolutions_and_products_have_memory_proportions_of_their_own(ipus):
+    def found(**options):
+        with ipus(1, **options).scope():
+            model = compiled(network())
+            model.fit(X, Y, batch_size=4, verbose=0)
+            graph, settings = neutral_programs.of_model(model)
+        given = {op.kind: op.attributes.get("available_memory_proportion") for op in graph.ops}
+        assert estimate(graph, settings).cycles.total > 0
+        kinds = ("convolution", "convolution_weight_gradient", "matmul")
+        return settings.available_memory_proportion, *(given[kind] for kind in kinds)
+
+    tenth, half = ({"availableMemoryProportion": text} for text in ("0.1", "0.5"))
+    assert found(convolutions__poplar_options=tenth) == (0.6, 0.1, 0.1, None)
+    assert found(matmuls__poplar_options=tenth) == (0.1, 0.6, 0.6, None)
+    both = {"convolutions__poplar_options": tenth, "matmuls__poplar_options": half}
+    assert found(**both) == (0.5, 0.1, 0.1, None)
+    both["matmuls__poplar_options"] = tenth
+    assert found(**both) == (0.1, None, None, None)
 
 
 def test_what_a_pipeline_offloads_becomes_settings_and_what_it_ignores_a_warning(ipus, caplog):

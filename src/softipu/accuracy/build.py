@@ -74,6 +74,8 @@ def described_row(row: Row, micro_batch: int | None = None) -> tuple[Graph, Sett
         accumulation=workload.accumulation, device_iterations=workload.iterations,
         replicas=workload.replicas,
     )  # fmt: skip
+    if len(workload.proportion) == 1:  # one is meant for all IPUs
+        workload = replace(workload, proportion=workload.proportion * graph.schedule.ipus)
     options = own_options(options_of(workload), workload.training)
     return graph, settings_of(options, workload.chip, workload.training)
 
@@ -119,7 +121,7 @@ def options_of(workload: Workload) -> poptorch.Options:
     options.replicationFactor(workload.replicas)
     if workload.training:
         options.Training.gradientAccumulation(workload.accumulation)
-    ipus = {f"IPU{index}": value for index, value in enumerate(_each_ipu(workload))}
+    ipus = {f"IPU{index}": value for index, value in enumerate(workload.proportion)}
     options.setAvailableMemoryProportion(ipus)
     options.setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement))
     if workload.half_partials:
@@ -134,13 +136,6 @@ def options_of(workload: Workload) -> poptorch.Options:
     if workload.io_tiles:
         options.TensorLocations.numIOTiles(workload.io_tiles)
     return options
-
-
-def _each_ipu(workload: Workload) -> tuple[float, ...]:
-    """One proportion is meant for all IPUs."""
-    given = workload.proportion
-    split = workload.arguments.get("split") or workload.arguments.get("splits") or ()
-    return given * (len(split) + 1) if len(given) == 1 else given
 
 
 def _cnn(

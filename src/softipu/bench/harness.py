@@ -45,8 +45,9 @@ def _poptorch_options(options: Options) -> poptorch.Options:
     result.Precision.setPartialsType(torch.float16 if options.half_partial else torch.float32)
     popart: Any = result._Popart
     popart.set("groupNormStridedChannelGrouping", options.enable_fast_groupnorm)
-    target = {"opt.internalExchangeOptimisationTarget": options.exchange_memory_target}
-    popart.set("engineOptions", target)
+    if options.exchange_memory_target != Options.exchange_memory_target:
+        target = {"opt.internalExchangeOptimisationTarget": options.exchange_memory_target}
+        popart.set("engineOptions", target)
     if options.num_io_tiles > 0:
         # Pipelines fill the time of I/O with other stages; overlap within a stage excludes them.
         result.setExecutionStrategy(poptorch.ShardedExecution())

@@ -123,6 +123,12 @@ class EstimateTargetUnknown(SoftIPUError):
     remedy = "See `softipu estimate --help`."
 
 
+class EstimateTargetFailed(SoftIPUError):
+    code = 8019
+    cause = "The function that was named, or the model that it makes, raised an exception."
+    remedy = "Correct it there; called from a script of its own, the function fails alike."
+
+
 class SweepUnreadable(SoftIPUError):
     code = 8016
     cause = "A sweep is written as a name and its values: micro_batch=1,2,4,8."

@@ -39,9 +39,10 @@ def estimate(
     or else a Bow.
     `options` are `poptorch.Options`, or `softipu.machine.Settings` for a graph. A Keras model that
     has run under an IPUStrategy, a program that `IpuCompiledProgram.compile` made and a predictor
-    with `enable_ipu` need no inputs. Training needs the loss in the model, as on the IPU; without
-    `optimizer` it is plain SGD. `hints`: whether to try changes on paper, which takes several
-    estimates; None does so for a program that has no room.
+    with `enable_ipu` take none. Training needs the loss in the model, as on the IPU; without
+    `optimizer` it is plain SGD. What a program has decided already (inputs of another shape than it
+    was compiled for, options, an optimizer) is refused. `hints`: whether to try changes on paper,
+    which takes several estimates; None does so for a program that has no room.
     """
     chip = DEFAULT if arch is None else chip_of(arch)
     graph, settings = _described(model_or_graph, inputs, chip, options, training, optimizer)
@@ -77,14 +78,15 @@ def chip_of(arch: str) -> str:
 def _described(
     source: Any, inputs: Any, chip: str, options: Any, training: bool, optimizer: Any
 ) -> tuple[Graph, Settings]:
+    inputs = _as_tuple(inputs)
+    anything = inputs if any(one is not None for one in inputs) else None
     if isinstance(source, Graph):
+        _refuse_given("A graph", inputs=anything, optimizer=optimizer)
         return source, _graph_settings(source, chip, options, training)
     program = described_program(source, training)
     if program is not None:
-        if options is not None or optimizer is not None:
-            raise OptionsContradict(
-                "A program of Keras or Paddle has its own options and its own optimizer."
-            )
+        known = "A program of Keras or Paddle"
+        _refuse_given(known, options=options, optimizer=optimizer, inputs=anything)
         return program
     if not _is_torch(source):
         raise EstimateSourceUnknown(
@@ -97,14 +99,26 @@ def _described(
     if isinstance(source, PoplarExecutor):
         if training and not source._training:
             raise OptionsContradict("training=True, but the model was made for inference.")
-        return described_executor(source, _as_tuple(inputs), chip)
+        made = "What poptorch.inferenceModel or trainingModel made"
+        _refuse_given(made, options=options, optimizer=optimizer)
+        return described_executor(source, anything or (), chip)
     if isinstance(options, Settings):
         raise OptionsContradict(
             "A PyTorch model takes poptorch.Options, not softipu.machine.Settings."
         )
     if optimizer is not None and not training:
         raise OptionsContradict("An optimizer is given, but training is False.")
-    return described(source, _as_tuple(inputs), chip, options, training, optimizer)
+    return described(source, inputs, chip, options, training, optimizer)
+
+
+def _refuse_given(what: str, **arguments: Any) -> None:
+    """Arguments that would be passed over, as the source of the estimate has decided already."""
+    given = " and ".join(name for name, value in arguments.items() if value is not None)
+    if given:
+        raise OptionsContradict(
+            f"{what} has its own {', '.join(arguments)}: {given} can't be others.",
+            remedy=f"Leave {given} out, or ask about the model that it was made of.",
+        )
 
 
 def _graph_settings(graph: Graph, chip: str, options: Any, training: bool) -> Settings:

@@ -63,8 +63,8 @@ def parser() -> cli.Parser:
     names = ", ".join(SWEPT)
     add("--sweep", metavar="NAME=V,V…", help=f"one line for each value of {names}")
     add("--compare", metavar="A,A…", help="one line for each chip or system")
-    add("--by", choices=sorted(GROUPINGS), default="layer", help="how time is put together")
-    add("--top", type=count, default=10, metavar="N", help="lines of that (default: 10)")
+    add("--by", choices=sorted(GROUPINGS), help="how time is put together (default: layer)")
+    add("--top", type=count, metavar="N", help="lines of that (default: 10)")
     add("--report", metavar="DIR", help="write the report to DIR, with changes tried on paper")
     add("-j", "--json", action="store_true", help="print JSON")
     return result
@@ -73,10 +73,7 @@ def parser() -> cli.Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
     given = arguments.parse_args(argv)
-    if given.sweep is not None and given.compare is not None:
-        arguments.error("--sweep and --compare exclude each other")
-    if given.report is not None and (given.sweep is not None or given.compare is not None):
-        arguments.error("--report is about one estimate, --sweep and --compare make several")
+    _refuse_idle(arguments, given)
     request = Request(
         given.target, given.training, given.micro_batch, given.accumulation, given.iterations,
         given.replicas, given.proportion, given.half_partials, given.recompute, given.length,
@@ -90,13 +87,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.report is not None:
         prove_writable("--report", Path(given.report))
     found = _estimate(request, given.arch, hints=True if given.report is not None else None)
-    print(json.dumps(found.to_json()) if given.json else summary(found, given.by, given.top))
+    if given.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print(summary(found, given.by or "layer", given.top or 10))
     if given.report is not None:
         from softipu import report
 
         page = report.write(found, given.report)[report.PAGE]
         print(f"Report: {page}", file=sys.stderr if given.json else sys.stdout)
     return 0
+
+
+def _refuse_idle(arguments: cli.Parser, given: argparse.Namespace) -> None:
+    """Options that have no say beside others, so that somebody expects another answer."""
+    several = given.sweep is not None or given.compare is not None
+    if given.sweep is not None and given.compare is not None:
+        arguments.error("--sweep and --compare exclude each other")
+    if given.compare is not None and given.arch is not None:
+        arguments.error("--arch is about one chip or system, --compare names its own")
+    if given.report is not None and several:
+        arguments.error("--report is about one estimate, --sweep and --compare make several")
+    for option in ("by", "top"):
+        if getattr(given, option) is not None and several:
+            arguments.error(f"--{option} is about one estimate, --sweep and --compare make several")
+        if getattr(given, option) is not None and given.json:
+            arguments.error(f"--{option} is about the text, --json prints all steps instead")
 
 
 def _estimate(request: Request, arch: str | None, hints: bool | None = None) -> Estimate:

@@ -20,9 +20,12 @@ from softipu.machine import Estimate, Settings
 from softipu.machine import estimate as price
 from softipu.machine.result import kib
 
+from . import idle_options
+
 #: Name of the threads, for those who want to wait for all warnings.
 THREAD = "softipu-estimate"
-#: Share of the IPUs' memory below which all that a program makes has room, whatever its layout.
+#: Share of one IPU's memory below which all that a program makes has room, wherever it lies: a
+#: program over several IPUs may have nearly everything on one of them.
 _LARGE = 0.25
 #: Suggestions that a warning has room for.
 _HINTS = 3
@@ -142,13 +145,15 @@ class Modelled:
         """Write a report where engine options, the environment or `softipu run` ask for one.
 
         It goes to `folder`, or else to a folder for the `kind` of program, one for each program.
-        Returns its page. A directory that can't be written is an error."""
+        Returns its page. A directory that can't be written is an error; other engine options than
+        those of reports are named in a warning."""
         from softipu import report
 
         try:
             asked = report.destination(engine_options)
         except SoftIPUError as problem:
             raise self._raised(problem) from problem
+        idle_options.warn(engine_options, self._log)
         if asked is None:
             return None
         if settings.get("SOFTIPU_STRICT"):
@@ -212,10 +217,10 @@ def on_the_system_here(options: Settings, ipus: int) -> Settings:
     return replace(options, system=here.name)
 
 
-def is_large(most_bytes: int, ipus: int, chip: str) -> bool:
+def is_large(most_bytes: int, chip: str) -> bool:
     """Whether a program that makes so many bytes might have no room."""
     known = arch.chip(chip)
-    return most_bytes > _LARGE * ipus * known.tiles * known.tile_memory
+    return most_bytes > _LARGE * known.tiles * known.tile_memory
 
 
 def out_of_memory(found: Estimate) -> str:

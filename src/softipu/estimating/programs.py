@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from softipu.errors import OptionsContradict
 from softipu.graph import Graph
 from softipu.machine import Settings
 
@@ -24,9 +25,15 @@ def described_program(source: Any, training: bool) -> tuple[Graph, Settings] | N
     if getattr(source, _COMPILED, None) is not None:
         from softipu.frontends.paddle.neutral_programs import of_compiled
 
-        return of_compiled(source)
+        return _as_asked(of_compiled(source), training)
     if type(source).__module__ == "softipu.frontends.paddle.inference_predictor":
         from softipu.frontends.paddle.neutral_programs import of_predictor
 
-        return of_predictor(source)
+        return _as_asked(of_predictor(source), training)
     return None
+
+
+def _as_asked(program: tuple[Graph, Settings], training: bool) -> tuple[Graph, Settings]:
+    if training and not program[0].training:
+        raise OptionsContradict("training=True, but the program was made for inference.")
+    return program

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from softipu.errors import EstimateTargetUnknown, OptionsContradict
+from softipu.errors import (
+    EstimateTargetFailed,
+    EstimateTargetUnknown,
+    OptionsContradict,
+    SoftIPUError,
+)
+from softipu.graph import Graph
 
 from .adapting import adapted
 from .request import Request
@@ -101,26 +110,62 @@ def _model(request: Request) -> tuple[str, dict[str, Any], str, int]:
 
 def _function(request: Request, chip: str) -> tuple[Any, Any]:
     """`module:function` gives a model and its inputs, maybe options and an optimizer too."""
-    module, _, name = request.target.rpartition(":")
-    sys.path.insert(0, str(Path.cwd()))
+    from .api import _described
+
+    with _modules_here(), _told_as_the_user_s(request.target):
+        made = _found(request.target)()
+        if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
+            raise EstimateTargetUnknown(
+                f"{request.target} returned {type(made).__name__}, not (model, inputs), or these "
+                "with options and an optimizer."
+            )
+        model, inputs, *rest = made
+        options, optimizer = [*rest, None, None][:2]
+        given = () if isinstance(model, Graph) else inputs
+        return _described(model, given, chip, options, request.training, optimizer)
+
+
+@contextlib.contextmanager
+def _modules_here() -> Iterator[None]:
+    """Modules in the working directory can be imported, by the function and by `forward` too."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise EstimateTargetUnknown(f"{request.target}: {error}.") from error
+        yield
     finally:
-        sys.path.pop(0)
-    made = found()
-    if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
-        raise EstimateTargetUnknown(
-            f"{request.target} returned {type(made).__name__}, not (model, inputs), or these with "
-            "options and an optimizer."
-        )
-    from softipu.graph import Graph
+        if here in sys.path:  # the module may have changed the path itself
+            sys.path.remove(here)
 
-    from .api import _as_tuple, _described
 
-    model, inputs, *rest = made
-    options, optimizer = [*rest, None, None][:2]
-    if isinstance(model, Graph):
-        return _described(model, (), chip, options, request.training, optimizer)
-    return _described(model, _as_tuple(inputs), chip, options, request.training, optimizer)
+@contextlib.contextmanager
+def _told_as_the_user_s(target: str) -> Iterator[None]:
+    """What goes wrong in code of the user's is shown with the way to it."""
+    try:
+        yield
+    except SoftIPUError:
+        raise
+    except Exception as error:
+        way = error.__traceback__
+        while way is not None and way.tb_frame.f_code.co_filename == __file__:
+            way = way.tb_next
+        shown = "".join(traceback.format_exception(type(error), error, way)).rstrip()
+        said, *_ = str(error).partition("\n")
+        raise EstimateTargetFailed(
+            f"{target} failed: {type(error).__name__}: {said}",
+            cause=f"An exception in the model or in what makes it.\n{shown}",
+        ) from error
+
+
+def _found(target: str) -> Any:
+    module, _, name = target.rpartition(":")
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise EstimateTargetUnknown(f"{target}: {module!r} is no name of a module.")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # it is there, and imports what is not
+        raise EstimateTargetUnknown(f"{target}: {error}.") from error
+    if not callable(found):
+        raise EstimateTargetUnknown(f"{target}: {module} has no function {name!r}.")
+    return found

@@ -9,7 +9,8 @@ from softipu.errors import SettingsContradict
 
 from .settings import Settings
 
-#: GC2 cards have no system of their own in `softipu.arch`; links and host of an IPU-M2000 stand in.
+#: GC2 cards have no system of their own in `softipu.arch`; links and host of an IPU-M2000 stand in,
+#: as many as the program takes.
 _STAND_IN = {"mk1": "m2000"}
 
 
@@ -90,11 +91,17 @@ def machine(settings: Settings, ipus: int = 1) -> Machine:
         raise SettingsContradict(
             f"the system {name} has {system.chip.name} chips, the settings say {chip.name}"
         )
-    card = system.interconnect == "pcie"
-    if ipus > system.ipus and (settings.system is not None or not card):
+    card = system.interconnect == "pcie" or chip.name in _STAND_IN
+    if ipus > system.ipus and settings.system is not None:
         raise SettingsContradict(
             f"the program takes {ipus} IPUs, the system {name} has {system.ipus}",
             remedy="Use fewer replicas or pipeline stages, or a larger system.",
+        )
+    if ipus > system.ipus and not card:
+        raise SettingsContradict(
+            f"the program takes {ipus} IPUs, and no system with {chip.name} chips has more than the"
+            f" {system.ipus} of {name}",
+            remedy="Use fewer replicas or pipeline stages.",
         )
     tiles = chip.tiles if settings.tiles is None else settings.tiles
     clock = float(chip.clock if settings.clock_hz is None else settings.clock_hz)

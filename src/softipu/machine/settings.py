@@ -12,6 +12,10 @@ PipelineSchedule = Literal["grouped", "interleaved", "sequential"]
 Partials = Literal["float32", "float16"]
 
 
+#: What planners of the real stack may use where nobody says otherwise.
+PROPORTION = 0.6
+
+
 @dataclass(frozen=True)
 class Settings:
     """All that `estimate` needs to know besides the graph; defaults are those of the real stack."""
@@ -21,8 +25,9 @@ class Settings:
     #: Tiles and clock of another chip than the real one; None: as softipu.arch says.
     tiles: int | None = None
     clock_hz: float | None = None
-    #: Share of tile memory that planners may use for temporary data: for all IPUs, or one for each.
-    available_memory_proportion: float | tuple[float, ...] = 0.6
+    #: Share of tile memory that planners may use for temporary data: for all IPUs, or one for each;
+    #: IPUs that none is given for have the default.
+    available_memory_proportion: float | tuple[float, ...] = PROPORTION
     matmul_partials: Partials = "float32"
     convolution_partials: Partials = "float32"
     execution: Execution = "pipelined"
@@ -51,7 +56,7 @@ class Settings:
     def proportion(self, ipu: int) -> float:
         values = self.available_memory_proportion
         if isinstance(values, tuple):
-            return values[min(ipu, len(values) - 1)]
+            return values[ipu] if ipu < len(values) else PROPORTION
         return values
 
     def to_json(self) -> dict[str, Any]:

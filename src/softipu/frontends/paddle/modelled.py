@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from softipu.estimating.idle_options import USED
 from softipu.estimating.modelled import Modelled, chip_here, is_large
 from softipu.graph import Graph
 from softipu.machine import Settings
@@ -30,12 +31,12 @@ def ask_about_compiled(executable: Executable) -> Modelled:
     """Warns, raises or writes a report about a compiled program, as settings ask."""
     from .neutral_programs import data_of_compiled
 
+    given = executable.options["engine_options"]
     return _ask(
         "program",
         lambda: data_of_compiled(executable),
         lambda: bytes_of_program(executable),
-        executable.plan.ipus_per_replica,
-        executable.options["engine_options"],
+        {name: given[name] for name in USED if name in given},  # the strategy has told the others
     )
 
 
@@ -47,7 +48,6 @@ def ask_about_model(model: Model, options: IpuOptions) -> Modelled:
         model.name,
         lambda: data_of_model(model, options),
         lambda: bytes_of_model(model, int(options["ipu_micro_batch_size"])),
-        int(options["ipu_device_num"]),
         None,
     )
 
@@ -56,7 +56,6 @@ def _ask(
     name: str,
     described: Callable[[], dict[str, Any]],
     most_bytes: Callable[[], int],
-    ipus: int,
     engine_options: Any,
 ) -> Modelled:
     known: list[dict[str, Any]] = []
@@ -72,7 +71,7 @@ def _ask(
         return graph_of(known[0], name), settings_of(known[0])
 
     def large() -> bool:
-        return is_large(most_bytes(), ipus, chip_here())
+        return is_large(most_bytes(), chip_here())
 
     found = Modelled(name, describe, large=large, log=_logger, prepare=prepare)
     found.check()

@@ -166,7 +166,7 @@ OPTIONS = (
     Option("compilation_poplar_options", {},
            "Options of Poplar's engine, texts by name.",
            "honoured: autoReport.all and autoReport.directory ask for a report; the others would "
-           "tell Poplar's compiler and engine how to work, and are ignored",
+           "tell Poplar's compiler and engine how to work, and are ignored, with one warning",
            "compilation_options"),
     Option("gcl_poplar_options", {},
            "Options of the collective communication library, texts by name.",

@@ -50,7 +50,6 @@ def ask(
     name: str,
     describe: Callable[[], tuple[Graph, Settings]],
     traced: Any,
-    ipus: int,
     kind: str | None = None,
     prepare: Callable[[], object] = lambda: None,
 ) -> Modelled:
@@ -60,7 +59,7 @@ def ask(
     config = system.config()
 
     def large() -> bool:
-        return is_large(bytes_at_most(traced), ipus, chip())
+        return is_large(bytes_at_most(traced), chip())
 
     found = Modelled(name, describe, large=large, log=_logger, raised=_raised, prepare=prepare)
     found.check()
@@ -80,11 +79,11 @@ def ask_about_keras(model: Any, execution: Any, traced: Any) -> Modelled:
 
         return of_execution(model, execution)
 
-    return ask(model.name, describe, traced, model._get_shard_count(), KINDS[execution.mode])
+    return ask(model.name, describe, traced, KINDS[execution.mode])
 
 
 def ask_about_function(
-    function: Any, args: Any, kwargs: Any, traced: Any, replicas: int, ipus: int
+    function: Any, args: Any, kwargs: Any, traced: Any, replicas: int
 ) -> Modelled:
     """The same for a function that runs on IPUs. It is described by tracing it once more, which is
     done in the thread that calls it: it is the user's code."""
@@ -107,11 +106,11 @@ def ask_about_function(
 
         return described_function(of_tensors, *specs, replicas=replicas, name=name)
 
-    return _ask_now(name, described, traced, ipus)
+    return _ask_now(name, described, traced)
 
 
 def ask_about_computation(
-    body: Any, inputs: Any, trace: Callable[..., Any], traced: Any, replicas: int, ipus: int
+    body: Any, inputs: Any, trace: Callable[..., Any], traced: Any, replicas: int
 ) -> Modelled:
     """The same for what `ipu_compiler.compile` has put into a graph of TensorFlow 1."""
     name = str(getattr(body.computation, "__name__", "computation"))
@@ -121,14 +120,11 @@ def ask_about_computation(
 
         return described_computation(body, inputs, trace, replicas, name)
 
-    return _ask_now(name, described, traced, ipus)
+    return _ask_now(name, described, traced)
 
 
 def _ask_now(
-    name: str,
-    described: Callable[[], Callable[[], tuple[Graph, Settings]]],
-    traced: Any,
-    ipus: int,
+    name: str, described: Callable[[], Callable[[], tuple[Graph, Settings]]], traced: Any
 ) -> Modelled:
     """Asks about what can only be traced in this thread."""
     known: list[Callable[[], tuple[Graph, Settings]]] = []
@@ -141,7 +137,7 @@ def _ask_now(
             prepare()
         return known[0]()
 
-    return ask(name, describe, traced, ipus, prepare=prepare)
+    return ask(name, describe, traced, prepare=prepare)
 
 
 def bytes_at_most(traced: Any) -> int:

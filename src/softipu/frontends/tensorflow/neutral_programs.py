@@ -11,13 +11,16 @@ import tensorflow as tf
 from softipu.errors import ModelNotRun
 from softipu.estimating.modelled import chip_here
 from softipu.graph import Graph, Schedule
-from softipu.machine.settings import Partials, PipelineSchedule, Settings
+from softipu.machine.settings import PROPORTION, Partials, PipelineSchedule, Settings
 
 from . import hlo, system
 from .descriptions import LOCK, STAGE, Description, describe
 from .neutral import graph_of_hlo
 
 _CHIPS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "c600"}
+_CONVOLUTIONS = frozenset(
+    ("convolution", "convolution_input_gradient", "convolution_weight_gradient")
+)
 
 
 # --- Keras --------------------------------------------------------------------------------------
@@ -49,7 +52,7 @@ def of_execution(model: Any, execution: Any) -> tuple[Graph, Settings]:
         hlo.of_execution(model, execution), inputs=len(flat), name=model.name, schedule=schedule,
         stage_of=_by_layer(stages),
     )  # fmt: skip
-    return graph, settings_of(
+    return with_convolutions(graph, proportion_of_convolutions()), settings_of(
         pipeline=model._pipelining_kwargs if model._is_pipelined() else {},
         every_output=mode == "predict",
         prefetch=model._infeed_kwargs.get("prefetch_depth"),
@@ -148,7 +151,7 @@ def _of_description(
 ) -> Callable[[], tuple[Graph, Settings]]:
     inputs = [*given, *asked.specs]
     stages = len(asked.stage_ipus)
-    settings = settings_of(pipeline=asked.pipeline)
+    settings, proportion = settings_of(pipeline=asked.pipeline), proportion_of_convolutions()
 
     def described() -> tuple[Graph, Settings]:
         schedule = Schedule(
@@ -164,7 +167,7 @@ def _of_description(
             graph = replace(
                 graph, schedule=replace(schedule, recomputed_stages=_recomputed(stages))
             )
-        return graph, settings
+        return with_convolutions(graph, proportion), settings
 
     return described
 
@@ -217,11 +220,10 @@ def settings_of(
         return base
     convolutions = config.convolutions.poplar_options
     matmuls = config.matmuls.poplar_options
-    given = matmuls.get("availableMemoryProportion", convolutions.get("availableMemoryProportion"))
     order = str(getattr(options.get("pipeline_schedule"), "name", "Grouped")).lower()
     return Settings(
         chip=base.chip,
-        available_memory_proportion=float(given) if given else base.proportion(0),
+        available_memory_proportion=_proportion(matmuls),
         matmul_partials=_partials(matmuls), convolution_partials=_partials(convolutions),
         pipeline_schedule=_schedule(order),
         prefetch_depth=_prefetch(config, prefetch), io_tiles=config.io_tiles.num_io_tiles,
@@ -233,6 +235,31 @@ def settings_of(
         stochastic_rounding=config.floating_point_behaviour.esr.name != "OFF",
         outputs_every_micro_batch=every_output,
     )  # fmt: skip
+
+
+def proportion_of_convolutions() -> float | None:
+    """Theirs, where it is not that of products, which settings have for everything."""
+    config = system.config()
+    if config is None:
+        return None
+    own = _proportion(config.convolutions.poplar_options)
+    return None if own == _proportion(config.matmuls.poplar_options) else own
+
+
+def with_convolutions(graph: Graph, proportion: float | None) -> Graph:
+    """The graph with a memory proportion of its own on each convolution, in bodies too."""
+    if proportion is None:
+        return graph
+    ops = []
+    for op in graph.ops:
+        own = {"available_memory_proportion": proportion} if op.kind in _CONVOLUTIONS else {}
+        bodies = tuple(with_convolutions(body, proportion) for body in op.bodies)
+        ops.append(replace(op, attributes={**op.attributes, **own}, bodies=bodies))
+    return replace(graph, ops=tuple(ops))
+
+
+def _proportion(options: Mapping[str, str]) -> float:
+    return float(options.get("availableMemoryProportion") or PROPORTION)
 
 
 def chip() -> str:

@@ -202,9 +202,7 @@ class _Runs:
         asked = _asked.setdefault(owner, {})
         key = (instance, count, *(_kind(value) for value in tf.nest.flatten((args, kwargs))))
         if key not in asked:
-            found = modelled.ask_about_function(
-                function, args, kwargs, traced(), count, self._shards
-            )
+            found = modelled.ask_about_function(function, args, kwargs, traced(), count)
             asked[key] = found.call
         return asked[key]
 

@@ -196,7 +196,7 @@ class _Compiled:
                 self._adapt(count)
         self._seen.settled(count)
         found = modelled.ask_about_computation(
-            self._body, self._inputs, self._described, self._traced, count, self._shards
+            self._body, self._inputs, self._described, self._traced, count
         )
         call, ordinal = found.call, self._ordinal()
         sessions.when_run(self._graph, self.outputs, lambda: cycles.count(call, ordinal))
