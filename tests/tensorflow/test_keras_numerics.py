@@ -114,6 +114,21 @@ def test_replication(ipus, replicas):
     assert_same(ours, by_hand(start, x, y, replicas=replicas), start)
 
 
+@pytest.mark.parametrize("method", ["sum", "mean", "running_mean"])
+def test_gradient_accumulation_in_replicas(ipus, method):
+    """Means are over the steps of a replica; those of the replicas are added up."""
+    x, y = data(STEPS * 3 * 2)
+
+    def prepare(model):
+        model.set_gradient_accumulation_options(
+            gradient_accumulation_steps_per_replica=3,
+            gradient_accumulation_reduction_method=method,
+        )
+
+    start, ours = fitted(ipus(2), x, y, 30, prepare)
+    assert_same(ours, by_hand(start, x, y, replicas=2, accumulate=3, method=method), start)
+
+
 @pytest.mark.parametrize(("stages", "accumulate"), [(2, 4), (4, 8)])
 def test_pipelining(ipus, stages, accumulate):
     x, y = data(STEPS * accumulate)

@@ -45,7 +45,7 @@ def of_execution(model: Any, execution: Any) -> tuple[Graph, Settings]:
     training = mode == "train"
     schedule = Schedule(
         micro_batch=_batch(flat), accumulation=accumulation, device_iterations=steps,
-        replicas=model._get_replication_factor() * system.instance()[1], stage_ipus=mapping,
+        replicas=execution.total_replicas, stage_ipus=mapping,
         recomputed_stages=_recomputed(len(mapping)) if training else frozenset(),
     )  # fmt: skip
     graph = graph_of_hlo(

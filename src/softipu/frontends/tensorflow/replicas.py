@@ -11,7 +11,6 @@ neighbours, who wait in a queue for what it learns.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +22,9 @@ from tensorflow.core.function.polymorphism import function_type
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import auto_control_deps_utils, func_graph
 from tensorflow.python.framework import ops as framework_ops
-from tensorflow.python.ops import handle_data_util, resource_variable_ops
 
-from . import between_instances, system
+from . import between_instances, leftovers, system
+from .replica_variables import Copies, own_variable, scratch, variable_kind
 
 _numbers = itertools.count()
 
@@ -43,6 +42,8 @@ class Tracing:
     order: Any = None
     #: Which instance this is, and of how many, once the function depends on it.
     place: tuple[int, int] | None = None
+    #: In graphs of TensorFlow 1, queues that are empty between runs, and what goes through them.
+    passages: list[tuple[Any, list[tf.DType]]] = field(default_factory=list)
 
     def replicas(self) -> int:
         if not isinstance(self.count, int):
@@ -142,15 +143,39 @@ def _numbers_to(replicas: int) -> list[Any]:
 _kept_numbers: list[tf.Variable] = []
 
 
-def make_queue(dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> tf.Tensor:
-    """A queue without limit, made outside functions; the handle is what graphs capture."""
+def make_queue(
+    dtypes: Sequence[tf.DType], shapes: Sequence[Any], *, for_host: bool = False
+) -> tf.Tensor:
+    """A queue without limit, made outside functions; the handle is what graphs capture.
+
+    An execution that fails leaves it empty, unless what is in it waits for the host.
+    """
+    types = list(dtypes)
     with tf.init_scope():
-        return tf.raw_ops.FIFOQueueV2(
-            component_types=list(dtypes),
+        queue = tf.raw_ops.FIFOQueueV2(
+            component_types=types,
             shapes=[tf.TensorShape(shape) for shape in shapes],
             capacity=-1,
             shared_name=f"softipu_queue_{next(_numbers)}_{id(_state)}",
         )
+        if tf.executing_eagerly() and not for_host:
+            leftovers.remove_with(lambda: all_of(queue, types))
+    return queue
+
+
+def all_of(queue: tf.Tensor, types: Sequence[tf.DType]) -> Any:
+    """Takes all that is in a queue; the tensors are stacked."""
+    number = tf.raw_ops.QueueSizeV2(handle=queue)
+    return tf.raw_ops.QueueDequeueManyV2(handle=queue, n=number, component_types=list(types))
+
+
+def _passage(dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> tf.Tensor:
+    """A queue between replicas, through which all goes on in the run in which it came."""
+    queue = make_queue(dtypes, shapes)
+    current = tracing()
+    if current is not None and not isinstance(queue, framework_ops.EagerTensor):
+        current.passages.append((queue, list(dtypes)))
+    return queue
 
 
 def exchange(value: tf.Tensor) -> list[tf.Tensor]:
@@ -202,8 +227,8 @@ def spoken_for(
             return speak([value])
 
         return alone(value)
-    given = [make_queue([value.dtype], [value.shape]) for _ in range(replicas)]
-    learned = [make_queue([value.dtype], [shape]) for _ in range(replicas)]
+    given = [_passage([value.dtype], [value.shape]) for _ in range(replicas)]
+    learned = [_passage([value.dtype], [shape]) for _ in range(replicas)]
 
     def for_all() -> tf.Tensor:
         tf.raw_ops.AssignVariableOp(resource=written, value=0)
@@ -247,7 +272,7 @@ def exchange_here(value: tf.Tensor) -> list[tf.Tensor]:
     if replicas == 1:
         return [value]
     queues = [
-        [make_queue([value.dtype], [value.shape]) for _ in range(replicas)] for _ in range(replicas)
+        [_passage([value.dtype], [value.shape]) for _ in range(replicas)] for _ in range(replicas)
     ]
     outgoing = [per_replica([queues[r][peer] for r in range(replicas)]) for peer in range(replicas)]
     incoming = [per_replica([queues[peer][r] for r in range(replicas)]) for peer in range(replicas)]
@@ -289,7 +314,7 @@ def shared_feed(take: Callable[[], Any], spec: Any) -> Any:
         return take()
     flat_specs = tf.nest.flatten(spec)
     types, shapes = [s.dtype for s in flat_specs], [s.shape for s in flat_specs]
-    queues = [make_queue(types, shapes) for _ in range(replicas)]
+    queues = [_passage(types, shapes) for _ in range(replicas)]
 
     def hand_out() -> tf.Tensor:
         done: list[Any] = []
@@ -316,11 +341,13 @@ class Replicated:
         self._traced = traced
         self._replicas = replicas
         self._stand_ins = current.stand_ins
-        self._copies: dict[int, _Copies] = {}
+        self._passages = current.passages
+        self._copies: dict[int, Copies] = {}
         self._started: Any = None
         self._outer: Any = None
         #: The operations after which all replicas are through.
         self._done: list[Any] = []
+        self._lock = threading.RLock()
 
     def __call__(self, inputs: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """The flat outputs of each replica."""
@@ -328,12 +355,22 @@ class Replicated:
             framework_ops.get_default_graph(), func_graph.FuncGraph
         ):
             return self._calls(inputs)  # a graph of TensorFlow 1 is the outer graph itself
-        if self._outer is None:
-            self._outer = self._make_outer(inputs)
-        flat = self._outer._call_flat(list(inputs), self._outer.captured_inputs)
+        with self._lock:  # two executions would take each other's messages
+            flat = self._run_outer(inputs)
         flat = list(flat) if isinstance(flat, list | tuple) else []
         size = len(flat) // self._replicas
         return [flat[r * size : (r + 1) * size] for r in range(self._replicas)]
+
+    def _run_outer(self, inputs: Sequence[tf.Tensor]) -> Any:
+        if self._outer is None:
+            self._outer = self._make_outer(inputs)
+        try:
+            return self._outer._call_flat(list(inputs), self._outer.captured_inputs)
+        except BaseException:
+            if self._started is not None:
+                # Replicas stopped in different places. They go on with the variables of the first.
+                self._started.assign(False)
+            raise
 
     def _make_outer(self, inputs: Sequence[tf.Tensor]) -> Any:
         specs = tuple(tf.TensorSpec(t.shape, t.dtype) for t in inputs)
@@ -357,10 +394,13 @@ class Replicated:
     def _calls(self, inputs: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         captured = list(self._traced.captured_inputs)
         copies = self._copies_of_written()
+        before = [op for each in copies for op in each.refresh(self._started)]
+        # Sessions don't say when a run has failed: each begins by emptying what one may have left.
+        before += [part for queue in self._passages for part in all_of(*queue)]
         results = []
         # The calls themselves must wait: a function's body may run as soon as the call's own
         # control inputs are there, whatever its other inputs wait for.
-        with tf.control_dependencies([op for each in copies for op in each.refresh(self._started)]):
+        with tf.control_dependencies(before):
             for replica in range(self._replicas):
                 handles = [self._stand_in(t, replica) for t in captured]
                 results.append(self._call(inputs, handles))
@@ -394,7 +434,7 @@ class Replicated:
         copies = self._copies.get(id(captured))
         return captured if copies is None else copies.handles[replica]
 
-    def _copies_of_written(self) -> list[_Copies]:
+    def _copies_of_written(self) -> list[Copies]:
         """Copies of the variables that the function writes."""
         graph = self._traced.graph
         read_only = set(auto_control_deps_utils.get_read_only_resource_input_indices_graph(graph))
@@ -402,59 +442,11 @@ class Replicated:
         for outer, inner in graph.captures:
             is_written = places.get(id(inner)) not in read_only and id(outer) not in self._stand_ins
             if outer.dtype == tf.resource and is_written and id(outer) not in self._copies:
-                kind = _variable_kind(outer)
+                kind = variable_kind(outer)
                 if kind is not None:
-                    self._copies[id(outer)] = _Copies(outer, *kind, self._replicas)
+                    self._copies[id(outer)] = Copies(outer, *kind, self._replicas)
         if self._started is None and self._copies:
             with tf.init_scope():
                 if tf.executing_eagerly():
-                    self._started = _scratch(False)
+                    self._started = scratch(False)
         return list(self._copies.values())
-
-
-class _Copies:
-    """A variable of the program, known by its handle, and its copies for other replicas."""
-
-    def __init__(self, handle: Any, dtype: Any, shape: Any, replicas: int) -> None:
-        self._handle, self._dtype = handle, dtype
-        zeros = functools.partial(tf.zeros, shape, dtype)
-        with tf.init_scope():
-            self._copies = [_scratch(zeros) for _ in range(replicas - 1)]
-            # In graphs of TensorFlow 1 nobody would initialise it: there copies always follow.
-            self.seen = _scratch(zeros) if tf.executing_eagerly() else None
-        self.handles = [handle, *(copy.handle for copy in self._copies)]
-
-    def read(self) -> tf.Tensor:
-        return tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype)
-
-    def refresh(self, started: Any) -> list[Any]:
-        """Copies follow a variable that the host changed since the last run, and only then: what
-        differs from replica to replica, such as metrics, goes on where it was."""
-        value = self.read()
-        if self.seen is None:
-            return [copy.assign(value) for copy in self._copies]
-        same = tf.reduce_all(tf.equal(self.seen, value)) & started
-        return [copy.assign(tf.where(same, copy, value)) for copy in self._copies]
-
-
-def _variable_kind(handle: Any) -> tuple[Any, Any] | None:
-    """Type and shape behind a handle, or None when it is not a variable's."""
-    data = getattr(handle, "_handle_data", None)
-    if data is None and not isinstance(handle, framework_ops.EagerTensor):
-        data = handle_data_util.get_resource_handle_data(handle)
-    if data is None or not data.is_set or not data.shape_and_type:
-        return None
-    known = data.shape_and_type[0]
-    return tf.as_dtype(known.dtype), tf.TensorShape(known.shape)
-
-
-def own_variable(initial: Any) -> Any:
-    """A variable that no strategy gets to see: theirs are broadcast, mirrored and reduced."""
-    return resource_variable_ops.ResourceVariable(initial, trainable=False)
-
-
-def _scratch(initial: Any) -> Any:
-    """A variable that is ours alone; in graphs no collection knows it, and it is written first."""
-    if tf.executing_eagerly():
-        return own_variable(initial)
-    return tf.compat.v1.Variable(initial, trainable=False, collections=[], use_resource=True)

@@ -21,6 +21,7 @@ from softipu.frontends.tensorflow import (
     cycles,
     descriptions,
     float_trap,
+    leftovers,
     modelled,
     replicas,
     sessions,
@@ -153,7 +154,7 @@ class _Runs:
 
     def __init__(self, fn: Any) -> None:
         self._python_function = weakref.ref(fn)
-        self._functions: dict[Any, Any] = {}
+        self._functions: dict[Any, tuple[Any, leftovers.Leftovers]] = {}
         self._shards = 1
         self._replicated: dict[int, tuple[Any, replicas.Replicated]] = {}
 
@@ -161,12 +162,17 @@ class _Runs:
         self._shards = max(self._shards, ipus or 1)
         if replica_count(self._shards, ordinal) == 1 == system.ipus(ordinal):
             alone = system.instance()[1] == 1
-            with observed_shards(ordinal), contextlib.nullcontext() if alone else replicas.trace(1):
-                function = self._function(1)
+            function, left = self._function(1)
+            with (
+                observed_shards(ordinal),
+                contextlib.nullcontext() if alone else replicas.trace(1),
+                left.noted(),
+            ):
                 call = self._ask(
                     args, kwargs, lambda: function.get_concrete_function(*args, **kwargs), 1
                 )
-                results = function(*args, **kwargs)
+                with left.removed_on_failure():
+                    results = function(*args, **kwargs)
             cycles.count(call, ordinal)
             return results
         count, traced = self._traced(args, kwargs, ordinal)
@@ -176,15 +182,18 @@ class _Runs:
         return results
 
     def _run(self, args: Any, kwargs: Any, count: int, traced: Any) -> Any:
-        function = self._function(count)
+        function, left = self._function(count)
         if count == 1:
-            return function(*args, **kwargs)
+            with left.removed_on_failure():
+                return function(*args, **kwargs)
         bound = function_type_utils.bind_function_inputs(
             args, kwargs, function._function_type, function._default_values
         )
         bound = traced.function_type.bind(*bound.args, **bound.kwargs)
         flat = traced.function_type.unpack_inputs(bound)
-        return traced.function_type.pack_output(self._replicated[id(traced)][1](flat)[0])
+        with left.removed_on_failure():
+            results = self._replicated[id(traced)][1](flat)
+        return traced.function_type.pack_output(results[0])
 
     def compile_only(self, args: Any, kwargs: Any, ordinal: int, ipus: int | None) -> Any:
         """Traced but not run: zeros stand for the results."""
@@ -206,22 +215,29 @@ class _Runs:
             asked[key] = found.call
         return asked[key]
 
-    def _function(self, count: int) -> Any:
-        """The function for `count` replicas; XLA compiles no queues, so it is without XLA."""
+    def _function(self, count: int) -> tuple[Any, leftovers.Leftovers]:
+        """The function for `count` replicas, and what it may leave behind; XLA compiles no queues,
+        so it is without XLA."""
         key = count, system.instance(), float_trap.asked()
         if key not in self._functions:
             original = self._python_function()
             assert original is not None  # it is being called
-            function = self._functions[key] = original._clone(None)
+            function = original._clone(None)
             function._jit_compile = None
+            self._functions[key] = function, leftovers.Leftovers()
         return self._functions[key]
 
     def _traced(self, args: Any, kwargs: Any, ordinal: int) -> tuple[int, Any]:
         """Traced again where the first trace shows that a replica needs more IPUs."""
         while True:
             count = replica_count(self._shards, ordinal)
-            with replicas.trace(count) as tracing, observed_shards(ordinal) as seen:
-                traced = self._function(count).get_concrete_function(*args, **kwargs)
+            function, left = self._function(count)
+            with (
+                replicas.trace(count) as tracing,
+                observed_shards(ordinal) as seen,
+                left.noted(),
+            ):
+                traced = function.get_concrete_function(*args, **kwargs)
             if id(traced) not in self._replicated:
                 made = replicas.Replicated(traced, tracing, count)
                 self._replicated[id(traced)] = (traced, made)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from softipu.frontends.tensorflow import flags, replicas, sessions
+from softipu.frontends.tensorflow import flags, leftovers, replicas, sessions
 
 _numbers = itertools.count()
 
@@ -26,10 +26,11 @@ class AllElements:
                     "IPU programs have static shapes: set it with `tf.ensure_shape`."
                 )
         self._types = types
-        self._queues = [replicas.make_queue(types, shapes) for _ in range(count)]
+        self._queues = [replicas.make_queue(types, shapes, for_host=True) for _ in range(count)]
         self._graph = graph  # kept alive: it is known by its id
 
     def put(self, flat: list[tf.Tensor]) -> Any:
+        leftovers.remove_with(self._even_out)
         queue = replicas.per_replica(self._queues)
         return tf.raw_ops.QueueEnqueueV2(handle=queue, components=flat)
 
@@ -46,6 +47,16 @@ class AllElements:
 
     def drop(self) -> Any:
         return tf.group(*self.take())
+
+    def _even_out(self) -> None:
+        """Drops what some replicas sent, and others did not because a run failed: elements of one
+        number belong together."""
+        sizes = [int(tf.raw_ops.QueueSizeV2(handle=queue)) for queue in self._queues]
+        for queue, size in zip(self._queues, sizes, strict=True):
+            if size > min(sizes):
+                parts = replicas.all_of(queue, self._types)
+                kept = [part[: min(sizes)] for part in parts]
+                tf.raw_ops.QueueEnqueueManyV2(handle=queue, components=kept)
 
 
 class LastElement:

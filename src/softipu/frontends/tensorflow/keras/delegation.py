@@ -106,7 +106,7 @@ _ASKED = {
     "Model": (
         "build", "fit", "evaluate", "predict", "make_train_function", "make_test_function",
         "make_predict_function", "get_config", "_reset_compile_cache", "_assert_weights_created",
-        "_validate_and_get_metrics_result", "reset_metrics",
+        "_validate_and_get_metrics_result",
     ),
     "Functional": ("get_config",),
     "Sequential": ("add", "pop", "get_config"),

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.ipu import gradient_accumulation as ga
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 
-from softipu.frontends.tensorflow import replicas
+from softipu.frontends.tensorflow import leftovers, replicas
 
 _CAPTURED = "captured_grads"
 
@@ -51,6 +51,7 @@ class Accumulator:
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
         """Inside, the optimiser only collects."""
+        leftovers.remove_with(self.begin_anew)
         optimizer = self._optimizer
         optimizer.__dict__["apply_gradients"] = self._collect
         try:
@@ -96,6 +97,10 @@ class Accumulator:
         applied = self._optimizer.apply_gradients(pairs, **arguments)
         after = [applied] if isinstance(applied, tf.Operation | tf.Tensor) else []
         with tf.control_dependencies(after):
-            for total in self._totals.values():
-                total.assign(tf.zeros_like(total))
-            self._done.assign(0)
+            self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets the gradients of the update that is not complete."""
+        for total in self._totals.values():
+            total.assign(tf.zeros_like(total))
+        self._done.assign(0)

@@ -18,6 +18,7 @@ from softipu.frontends.tensorflow import (
     cycles,
     descriptions,
     float_trap,
+    leftovers,
     modelled,
     replicas,
     sessions,
@@ -27,6 +28,7 @@ from softipu.frontends.tensorflow import (
 from . import checks, choice
 from .accumulation import Accumulator
 from .choice import Choice, Form
+from .step_queue import StepQueue
 
 
 class Execution:
@@ -39,11 +41,12 @@ class Execution:
         self.step = step
         self._counter = counter
         self._replicas: int = model._get_replication_factor()
+        self._instance = system.instance()
         self.accumulator: Accumulator | None = None
         self._micro_steps = 1
         self._every_step = False
         self.queue: StepQueue | None = None
-        self._built: tuple[Any, Callable[[Any, int], Any]] | None = None
+        self._built: tuple[Any, Callable[[Any, int], Any], leftovers.Leftovers] | None = None
         self._step_traced: Any = None
         self._step_outputs: Any = None
         self._bytes_per_step = (0, 0)  # from and to the host
@@ -52,6 +55,16 @@ class Execution:
         self._trap = float_trap.asked()
         #: How the steps run, where there is a choice.
         self.choice: Choice | None = None
+
+    def suits_configuration(self) -> bool:
+        """Whether the IPUs are still configured for as many replicas."""
+        now = self._model._get_replication_factor(), system.instance()
+        return now == (self._replicas, self._instance)
+
+    @property
+    def total_replicas(self) -> int:
+        """Of all instances."""
+        return self._replicas * self._instance[1]
 
     @property
     def element_spec(self) -> Any:
@@ -79,7 +92,8 @@ class Execution:
         built = self._built  # another thread may build for other batches meanwhile
         if built is None or built[0] != iterator.element_spec or self._trap != trap:
             self._trap = trap
-            built = self._built = (iterator.element_spec, self._build(iterator))
+            left = leftovers.Leftovers()
+            built = self._built = (iterator.element_spec, self._build(iterator, left), left)
             self._ask_the_model()
         if system.pre_compiling():
             return self._zeros()
@@ -90,6 +104,7 @@ class Execution:
         with (
             sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out),
             sessions.translated_errors(),
+            built[2].removed_on_failure(),
         ):
             results = built[1](iterator, steps)
         cycles.count(self._modelled, ordinal, max(1, steps // self._micro_steps))
@@ -106,8 +121,8 @@ class Execution:
             self._built = None
             raise
 
-    def _build(self, iterator: Any) -> Callable[[Any, int], Any]:
-        with self._tracing() as current:
+    def _build(self, iterator: Any, left: leftovers.Leftovers) -> Callable[[Any, int], Any]:
+        with left.noted(), self._tracing() as current:
             step = self._step_traced = self._traced_step(iterator.element_spec)
             self._step_outputs = step.structured_outputs
             self._bytes_per_step = _bytes(iterator.element_spec), _bytes(self._step_outputs)
@@ -268,35 +283,3 @@ def _bytes(structure: Any) -> int:
 def _tensors(results: Any) -> list[Any]:
     flat = tf.nest.flatten(results, expand_composites=True)
     return [t for t in flat if isinstance(t, tf.Tensor | tf.Operation)]
-
-
-class StepQueue:
-    """Results of steps on their way from the running function to the host."""
-
-    def __init__(self, replicas_in_use: int) -> None:
-        self._replicas = replicas_in_use
-        self._structure: Any = None
-        self._queues: list[Any] = []
-
-    def put(self, results: Any) -> None:
-        """Called while the loop is traced, maybe more than once."""
-        if not self._queues:
-            specs = _specs(results)
-            types, shapes = [s.dtype for s in specs], [s.shape for s in specs]
-            self._queues = [replicas.make_queue(types, shapes) for _ in range(self._replicas)]
-            self._types, self._structure = types, results
-        handle = replicas.per_replica(self._queues)
-        tf.raw_ops.QueueEnqueueV2(handle=handle, components=tf.nest.flatten(results))
-
-    def take(self) -> list[Any] | None:
-        """The results of the next finished step, of each replica, or None."""
-        if not self._queues:
-            return None
-        if any(int(tf.raw_ops.QueueSizeV2(handle=queue)) == 0 for queue in self._queues):
-            return None
-        flat = [
-            tf.raw_ops.QueueDequeueV2(handle=queue, component_types=self._types)
-            for queue in self._queues
-        ]
-        names = tf.nest.map_structure(lambda _: 0, self._structure)
-        return [tf.nest.pack_sequence_as(names, list(each)) for each in flat]

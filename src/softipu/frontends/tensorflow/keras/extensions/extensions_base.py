@@ -106,7 +106,6 @@ class KerasExtensionBase(KerasExtension):
         """Settings changed: functions are built anew when they are next needed."""
         with saving.no_automatic_dependency_tracking_scope(self):
             self._ipu_functions: dict[Any, Execution] = {}
-            self._replication_factor: int | None = None
 
     def _reset_compile_cache_supported(self) -> bool:
         return True
@@ -133,19 +132,17 @@ class KerasExtensionBase(KerasExtension):
             raise ValueError(f"{type(self).__name__} can only be used on an IPU device.")
         return int(ipu_utils.get_num_of_ipus_in_device(device)) // system.instance()[1]
 
-    @_untracked
     def _get_replication_factor(self) -> int:
-        if self._replication_factor is None:
-            ipus, shards = self._get_num_ipus(), self._get_shard_count()
-            needed = 2 ** math.ceil(math.log2(shards))
-            if shards > ipus:
-                raise ValueError(
-                    f"Current device has {ipus} IPUs attached, however the current model requires "
-                    f"a multiple of {needed} IPUs. Configure at least that many "
-                    "(IPUConfig.auto_select_ipus), or use fewer pipeline stages or shards."
-                )
-            self._replication_factor = ipus // needed
-        return self._replication_factor
+        """As the IPUs are configured now; a program may do that anew between two runs."""
+        ipus, shards = self._get_num_ipus(), self._get_shard_count()
+        needed = 2 ** math.ceil(math.log2(shards))
+        if shards > ipus:
+            raise ValueError(
+                f"Current device has {ipus} IPUs attached, however the current model requires a "
+                f"multiple of {needed} IPUs. Configure at least that many "
+                "(IPUConfig.auto_select_ipus), or use fewer pipeline stages or shards."
+            )
+        return ipus // needed
 
     @_untracked
     def _get_pipeline_maximum_pipeline_stage(self) -> int:
@@ -187,14 +184,27 @@ class KerasExtensionBase(KerasExtension):
         types = tf.nest.map_structure(lambda spec: spec.dtype, inputs)
         self._build_with_dtypes(shapes, types)
         handler.set_replication_factor(self._get_replication_factor())
-        self._ipu_run.steps = handler.inferred_steps
         per_execution = min(handler.steps_per_execution_value, handler.inferred_steps)
-        if self._ipu_run.name == "fit":
-            self._verify_and_get_gradient_accumulation_steps_per_replica(per_execution)
-        if self._ipu_run.stepwise is not None:
-            polling.know_steps(self._ipu_run.stepwise, handler.inferred_steps)
+        self._note_steps(handler.inferred_steps, per_execution)
         self._log_steps_per_execution(per_execution)
         return handler
+
+    def _note_steps(self, steps: int, per_execution: int) -> None:
+        """A run has so many steps, or the validation within it."""
+        run = self._ipu_run
+        if run.name == "fit" and run.steps is not None:  # fit makes its own data first
+            run.validation_steps = steps
+            return
+        run.steps = steps
+        if run.name == "fit":
+            self._verify_and_get_gradient_accumulation_steps_per_replica(per_execution)
+        if run.stepwise is not None:
+            polling.know_steps(run.stepwise, steps)
+
+    def _per_execution(self) -> int:
+        """How many steps an execution of the present run has."""
+        asked = int(self._steps_per_execution.numpy())
+        return asked if self._ipu_run.steps is None else min(asked, self._ipu_run.steps)
 
     def _log_steps_per_execution(self, per_execution: int) -> None:
         if per_execution == 1:
@@ -235,11 +245,13 @@ class KerasExtensionBase(KerasExtension):
         if self._steps_per_execution is None:  # predict works without compile
             self._configure_steps_per_execution(1)
         run = self._ipu_run
-        before = run.name, run.stepwise
+        before = run.name, run.stepwise, run.steps, run.validation_steps
         with running.CALLERS:
             self._ipu_callers += 1
         try:
-            run.name = name
+            validates = name == "evaluate" and run.name == "fit"
+            run.steps = run.validation_steps if validates else None
+            run.name, run.validation_steps = name, None
             # Metrics that are accumulated over steps are not known after each.
             known = name == "predict" or not self._pipelining_accumulate_outfeed
             if self._asynchronous_callbacks and known:
@@ -247,7 +259,7 @@ class KerasExtensionBase(KerasExtension):
                 run.stepwise = kwargs["callbacks"]
             return getattr(self, name)(*args, **kwargs, __extension_delegate=False)
         finally:
-            run.name, run.stepwise = before
+            run.name, run.stepwise, run.steps, run.validation_steps = before
             with running.CALLERS:
                 self._ipu_callers -= 1
                 if not self._ipu_callers:  # train_on_batch and its kin make their own
@@ -260,9 +272,7 @@ class KerasExtensionBase(KerasExtension):
         del force
         checks.not_overridden(self, "make_train_function")
         self._validate_call_function()
-        steps = self._verify_and_get_gradient_accumulation_steps_per_replica(
-            min(int(self._steps_per_execution.numpy()), self._ipu_run.steps)
-        )
+        steps = self._verify_and_get_gradient_accumulation_steps_per_replica(self._per_execution())
         if self._is_pipelined() or steps > 1:
             checks.not_overridden(self, "train_step")
         if steps > 1:
@@ -271,13 +281,14 @@ class KerasExtensionBase(KerasExtension):
                 checks.is_optimizer_v2(self.optimizer)
         if self._is_pipelined():
             self._check_pipelining_options(training=True, count=steps)
-        key = ("train", steps)
-        if key not in self._ipu_functions:
+
+        def made() -> Execution:
             execution = Execution(self, "train", self._training_step(steps), self._train_counter)
             if steps > 1 and not training_steps.accumulates_itself(self.optimizer):
                 execution.accumulate(self._accumulator(steps), steps)
-            self._ipu_functions[key] = execution
-        return self._with_callbacks(self._ipu_functions[key], "train")
+            return execution
+
+        return self._with_callbacks(self._function(("train", steps), made), "train")
 
     def _training_step(self, steps: int) -> Callable[[Any], Any]:
         options: dict[str, Any] = {"dtype": self._accumulation_dtype()}
@@ -320,7 +331,7 @@ class KerasExtensionBase(KerasExtension):
     def _check_pipelining_options(self, *, training: bool, count: int | None = None) -> None:
         """Whether IPUs could run the pipeline with so many mini-batches, or those of a run."""
         if count is None:
-            count = min(int(self._steps_per_execution.numpy()), self._ipu_run.steps)
+            count = self._per_execution()
         _pipelining_options.check(
             self._get_pipeline_post_order(),
             self._pipelining_device_mapping,
@@ -341,7 +352,9 @@ class KerasExtensionBase(KerasExtension):
             self._check_pipelining_options(training=False)
         own = training_steps.own_or_stock(self.test_step, training_module.Model.test_step)
         step = self._with_metric_dtype(own, first=0)
-        execution = self._function(("test",), step, self._test_counter)
+        execution = self._function(
+            ("test",), lambda: Execution(self, "test", step, self._test_counter)
+        )
         return self._with_callbacks(execution, "test")
 
     def _make_predict_function_supported(self, *_args: Any, **_kwargs: Any) -> bool:
@@ -355,13 +368,17 @@ class KerasExtensionBase(KerasExtension):
             checks.step_not_overridden(self, "predict_step")
             self._check_pipelining_options(training=False)
         step = training_steps.own_or_stock(self.predict_step, training_module.Model.predict_step)
-        execution = self._function(("predict",), step, self._predict_counter)
+        execution = self._function(
+            ("predict",), lambda: Execution(self, "predict", step, self._predict_counter)
+        )
         return self._with_callbacks(execution.keep_every_step(), "predict")
 
-    def _function(self, key: Any, step: Callable[[Any], Any], counter: Any) -> Execution:
-        if key not in self._ipu_functions:
-            self._ipu_functions[key] = Execution(self, key[0], step, counter)
-        return self._ipu_functions[key]
+    def _function(self, key: Any, make: Callable[[], Execution]) -> Execution:
+        """The one for the IPUs that are configured now; those for others are forgotten."""
+        known = self._ipu_functions.get(key)
+        if known is None or not known.suits_configuration():
+            known = self._ipu_functions[key] = make()
+        return known
 
     def _with_callbacks(self, execution: Execution, mode: str) -> Callable[[Any], Any]:
         return polling.polled(self, execution, mode) if self._ipu_run.stepwise else execution

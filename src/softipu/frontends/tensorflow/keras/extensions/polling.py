@@ -10,7 +10,10 @@ from typing import Any
 from tf_keras.src import callbacks as callbacks_module
 from tf_keras.src.engine import training
 
-from .execution import Execution, StepQueue
+from softipu.frontends.tensorflow import system
+
+from .execution import Execution
+from .step_queue import StepQueue
 
 _WAIT_SECONDS = 0.001
 #: What Keras's loop calls around an execution; here these say nothing, the thread speaks instead.
@@ -96,16 +99,19 @@ def polled(model: Any, execution: Execution, mode: str) -> Callable[[Any], Any]:
     assert queue is not None
 
     def run(iterator: Any) -> Any:
+        if system.pre_compiling():  # no step runs, so there is nothing to hear of
+            return execution(iterator)
         steps = int(model._steps_per_execution.numpy())
         callbacks = model._ipu_run.stepwise  # the caller's, not the polling thread's
         thread = PollingThread(queue, steps, lambda each: callbacks.tell(mode, each))
         thread.start()
         try:
             results = execution(iterator)
+            thread.finish()
         except BaseException:
             thread.cancel()
+            queue.clear()  # what steps said before, and no callback heard
             raise
-        thread.finish()
         return results
 
     return run
@@ -119,10 +125,14 @@ def with_stepwise_callbacks(model: Any, name: str, args: Any, kwargs: Any) -> di
     given = dict(bound.arguments)
     given.pop("self")
     given.update(given.pop("kwargs", {}))
-    if not isinstance(given["callbacks"], callbacks_module.CallbackList):
+    callbacks = given["callbacks"]
+    if not isinstance(callbacks, StepwiseCallbacks):
         verbose = training._get_verbosity(given["verbose"], model.distribute_strategy)
+        # Keras adds nothing to a list that the user made, but gives its history back.
+        listed = isinstance(callbacks, callbacks_module.CallbackList)
         given["callbacks"] = StepwiseCallbacks(
-            given["callbacks"], add_history=True, add_progbar=verbose != 0, model=model,
+            callbacks.callbacks if listed else callbacks, add_history=True,
+            add_progbar=verbose != 0 and not listed, model=model,
             verbose=verbose, epochs=given.get("epochs", 1), steps=None,
         )  # fmt: skip
     return given

@@ -14,7 +14,10 @@ class Running(threading.local):
         self.name: str | None = None
         #: Callbacks that are told of each step while the IPUs go on.
         self.stepwise: Any = None
-        self.steps = 0
+        #: Of its data, once they are made.
+        self.steps: int | None = None
+        #: Of the data that `fit` has made for `evaluate`.
+        self.validation_steps: int | None = None
 
     def __reduce__(self) -> tuple[type[Running], tuple[()]]:
         return type(self), ()

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 from tf_keras.src import backend
 
+from softipu.frontends.tensorflow import leftovers
+
 from .optimizer_v2_wrapper import _OptimizerV2Wrapper, in_order
 
 _ON, _OFF, _UNDEFINED = "THREESTATE_ON", "THREESTATE_OFF", "THREESTATE_UNDEFINED"
@@ -88,6 +90,7 @@ class GradientAccumulationOptimizer(_OptimizerV2Wrapper):
         with tf.init_scope():
             self._create_accumulators(variables)
             self._opt._create_all_weights(variables)
+        leftovers.remove_with(self._begin_anew)
         number = tf.identity(self._counter)
         sums = [self._reduced(grad, self._accumulators[var.ref()], number) for grad, var in pairs]
         is_last = tf.equal(number, self._num_mini_batches - 1)
@@ -104,6 +107,12 @@ class GradientAccumulationOptimizer(_OptimizerV2Wrapper):
             return tf.group(
                 *kept, self._counter.assign(tf.where(is_last, 0, number + 1), read_value=False)
             )
+
+    def _begin_anew(self) -> None:
+        """Forgets the gradients of the update that is not complete."""
+        for total in self._accumulators.values():
+            total.assign(tf.zeros_like(total))
+        self._counter.assign(0)
 
     def _reduced(self, grad: Any, accumulator: Any, number: tf.Tensor) -> tf.Tensor:
         """The accumulator after mini-batch `number`, counted from 0."""
