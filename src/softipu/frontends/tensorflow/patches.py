@@ -11,7 +11,9 @@ from softipu.errors import KerasAlreadyLoaded
 
 from . import aliases, legacy_keras, legacy_optimizer_state, legacy_optimizers, moved_names
 
-_PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics")
+_PARTS = (
+    "moved_names", "device_list", "sessions", "ipu_semantics", "dataset_iterators",
+)  # fmt: skip
 
 
 def install() -> None:
