@@ -12,7 +12,7 @@ from softipu.errors import KerasAlreadyLoaded
 from . import aliases, legacy_keras, legacy_optimizer_state, legacy_optimizers, moved_names
 
 _PARTS = (
-    "moved_names", "device_list", "sessions", "ipu_semantics", "dataset_iterators",
+    "moved_names", "estimators", "device_list", "sessions", "ipu_semantics", "dataset_iterators",
 )  # fmt: skip
 
 
