@@ -16,13 +16,16 @@ from typing import Any
 
 from tensorflow.python.framework import errors_impl as tf_errors
 from tensorflow.python.framework import versions
+from tensorflow.python.platform import tf_logging
 
 from softipu import settings
 from softipu.errors import InvalidSetting
 
 _VARIABLE = "POPLAR_ENGINE_OPTIONS"
+#: Those that ask for a report, which is written; see softipu.report.requested.
+_REPORT = "autoReport."
 _GROUPS = (
-    "autoReport.", "debug.", "exchange.", "memory.", "opt.", "prng.", "profiler.",
+    _REPORT, "debug.", "exchange.", "memory.", "opt.", "prng.", "profiler.",
     "streamCallbacks.", "target.",
 )  # fmt: skip
 
@@ -39,7 +42,11 @@ def merged(from_program: Mapping[str, str]) -> dict[str, str]:
     return {**from_program, **{str(k): str(v) for k, v in from_environment.items()}}
 
 
+_warned: set[str] = set()
+
+
 def check(options: Mapping[str, str]) -> None:
+    """An error for a name that the engine does not have; one warning for each that it only has."""
     for name in options:
         if not name.startswith(_GROUPS):
             raise tf_errors.InternalError(
@@ -47,6 +54,12 @@ def check(options: Mapping[str, str]) -> None:
                 None,
                 f"[Poplar][Build graph] invalid_option: Unrecognised option '{name}'. Engine "
                 f"options begin with {', '.join(_GROUPS)}.",
+            )
+        if not name.startswith(_REPORT) and name not in _warned:
+            _warned.add(name)
+            tf_logging.warning(
+                f"The engine option {name} has no effect on a software IPU: no Poplar program is "
+                "compiled."
             )
 
 
