@@ -21,6 +21,7 @@ from tensorflow.python.platform import tf_logging  # noqa: E402
 
 from softipu import devices  # noqa: E402
 from softipu.errors import InvalidPoplarFlags  # noqa: E402
+from softipu.estimating import idle_options  # noqa: E402
 from softipu.frontends.tensorflow import device_list, engine_options, flags, system  # noqa: E402
 from softipu.frontends.tensorflow.ipu_options import CATEGORIES, OPTIONS  # noqa: E402
 
@@ -43,6 +44,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(tf_logging, name, said.append)
     monkeypatch.setattr(ipu.config, "_warned", set())
     monkeypatch.setattr(flags, "_said", set())
+    monkeypatch.setattr(idle_options, "_told", set())
     return said
 
 
@@ -191,6 +193,20 @@ class TestConfiguring:
         assert len(named) == 1
         assert "IPUConfig.norms.use_stable_statistics" in named[0]
 
+    @pytest.mark.parametrize("group", ["convolutions", "matmuls"])
+    def test_entries_that_nothing_counts_are_named_once(
+        self, warnings: list[str], group: str
+    ) -> None:
+        for ipus in (1, 2):
+            config = ipu.config.IPUConfig()
+            config.auto_select_ipus = ipus
+            counted = {"availableMemoryProportion": "0.1", "partialsType": "half"}
+            getattr(config, group).poplar_options = {**counted, "planConstraints": "{}"}
+            config.configure_ipu_system()
+        named = [text for text in warnings if "has no effect" in text]
+        assert len(named) == 1
+        assert f"IPUConfig.{group}.poplar_options['planConstraints'] has no effect" in named[0]
+
     def test_a_plain_configuration_warns_of_nothing(self, warnings: list[str]) -> None:
         configured(auto_select_ipus=1)
         assert warnings == []
@@ -212,6 +228,23 @@ class TestAttaching:
     def test_without_configuration_one_ipu_is_leased(self) -> None:
         system.attach()
         assert holders() == 1
+
+    def test_the_log_says_that_it_is_one_where_nobody_chose(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said: list[str] = []
+        monkeypatch.setattr(tf_logging, "info", said.append)
+        system.attach()
+        system.attach()
+        ipu.config.IPUConfig().configure_ipu_system()
+        system.attach()
+        told = [text for text in said if text.startswith("No IPUs were configured for")]
+        assert len(told) == 2  # once for each configuration
+        assert "/device:IPU:0: it has one." in told[0]
+        said.clear()
+        configured(auto_select_ipus=1)
+        system.attach()
+        assert not [text for text in said if "No IPUs" in text]
 
     def test_gc_monitor_sees_what_was_accounted(self) -> None:
         configured(auto_select_ipus=1)
@@ -288,6 +321,22 @@ class TestEngineOptions:
         config.configure_ipu_system()
         with pytest.raises(tf.errors.InternalError, match="Unrecognised option 'some_option'"):
             system.attach()
+
+    def test_an_option_that_only_poplar_has_is_named_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+    ) -> None:
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "true"}')
+        for count in (1, 2):
+            config = ipu.config.IPUConfig()
+            config.auto_select_ipus = count
+            report = {"autoReport.directory": str(tmp_path)}
+            config.compilation_poplar_options = {"opt.internalExchange": "x", **report}
+            config.configure_ipu_system()
+            system.attach()
+        named = [text for text in warnings if "without effect" in text]
+        assert len(named) == 1
+        assert "debug.allowOutOfMemory" in named[0]
+        assert "opt.internalExchange" in named[0]
 
     def test_auto_report_writes_what_ran_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

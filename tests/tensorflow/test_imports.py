@@ -155,3 +155,45 @@ except ImportError as error:
     for line, hint in zip(shown, hints, strict=True):
         assert hint in line
         assert "?." not in line
+
+
+ESTIMATORS = """
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+IMPORT
+import importlib
+
+def told(use):
+    try:
+        use()
+    except (AttributeError, ImportError) as error:
+        print(type(error).__mro__[3].__name__, "SIPU-3014" in str(error), "IPUStrategy" in str(error))
+
+def from_tensorflow():
+    from tensorflow import estimator
+
+told(lambda: tf.estimator.Estimator)
+told(lambda: tf1.estimator.RunConfig)
+told(lambda: tf.compat.v2.estimator)
+told(lambda: importlib.import_module("tensorflow.python.estimator.estimator"))
+told(from_tensorflow)
+print(hasattr(tf, "estimator"), getattr(tf1, "estimator", None), tf1.placeholder.__name__)
+try:
+    tf.nothing_of_that_name
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_estimators_are_an_error_that_says_what_to_use(tmp_path):
+    shown = run(ESTIMATORS.replace("IMPORT", "from tensorflow.python import ipu"), tmp_path)
+    *told, there, other = shown.splitlines()
+    assert told == ["AttributeError True True"] * 3 + ["ModuleNotFoundError True True"] * 2
+    assert there == "False None placeholder"
+    assert other.startswith("module 'tensorflow' has no attribute 'nothing_of_that_name'")
+
+
+def test_estimators_are_tensorflows_own_affair_in_other_programs(tmp_path):
+    shown = run(ESTIMATORS.replace("IMPORT", ""), tmp_path)
+    assert "SIPU" not in shown
+    assert "True" not in shown

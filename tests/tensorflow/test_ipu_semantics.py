@@ -93,6 +93,32 @@ def test_distributed_batch_norms_share_their_statistics_in_groups(ipus):
             np.testing.assert_allclose(ours, expected, atol=2e-5)
 
 
+def test_distributed_batch_norms_bear_channels_that_hardly_vary_around_a_large_mean(ipus):
+    data = np.random.default_rng(6).normal(5000, 1e-2, size=(2, 64, 8, 8, 1)).astype(np.float32)
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.norms.experimental.distributed_batch_norm_replica_group_size = 2
+    config.configure_ipu_system()
+
+    def body():
+        x = tf.constant(data)[replication_ops.replication_index()]
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            # The mean of the squares is rounded to whole numbers; the variance is 0.0001.
+            y, _, variance = v1.nn.fused_batch_norm(x, tf.ones(1), tf.zeros(1), epsilon=1.01e-5)
+            loss = tf.reduce_sum(y * y * y)
+        return y, variance, tape.gradient(loss, x)
+
+    with tf.device(IPU), replicas.trace(2) as tracing:
+        traced = tf.function(body, autograph=False).get_concrete_function()
+    results = replicas.Replicated(traced, tracing, 2)([])
+    exact = data.astype(np.float64)
+    for y, variance, gradient in results:
+        np.testing.assert_allclose(variance, [exact.var()], rtol=0.05)
+        assert np.isfinite(gradient).all()
+        assert 0.5 < np.std(y) < 1.5
+
+
 def test_distributed_batch_norms_need_no_factor_for_averages(ipus):
     """Keras leaves it out in graphs of TensorFlow 1."""
     data = np.random.default_rng(4).normal(size=(2, 2, 3, 3, 2)).astype(np.float32)

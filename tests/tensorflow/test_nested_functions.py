@@ -55,6 +55,24 @@ def test_a_host_function_runs_the_program_on_all_replicas(ipus, doubled, replica
     assert doubled.feed.dequeue().numpy().size == 2 * replicas
 
 
+def test_a_function_in_several_programs_is_a_part_of_each(ipus):
+    strategy = ipus(4)
+
+    @tf.function
+    def total(x):
+        return cross_replica_sum(x)
+
+    first = tf.function(lambda x: total(x) + 1)
+    second = tf.function(lambda x: total(x) + 2, jit_compile=True)
+    with strategy.scope():
+        for x in (tf.constant(3.0), tf.constant([3.0]), tf.constant(3.0)):
+            assert strategy.run(first, (x,)).numpy() == 13
+            assert strategy.run(second, (x,)).numpy() == 14
+        ipus(2)
+        assert strategy.run(first, (tf.constant(3.0),)).numpy() == 7
+    assert total(tf.constant(3.0)).numpy() == 3
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_program_runs_also_where_nobody_wants_its_result(ipus, replicas):
     strategy = ipus(replicas)

@@ -85,6 +85,37 @@ class AddonNotThere(SoftIPUError, ImportError):
     remedy = "Use the parts of tf.keras and tensorflow.python.ipu of which it is made."
 
 
+class ExecutableCacheUnusable(SoftIPUError):
+    code = 3013
+    cause = (
+        "TF_POPLAR_FLAGS=--executable_cache_path names a file, a directory that this user may not "
+        "make or write, or one on a full disk."
+    )
+    remedy = "Name another directory, free some space, or leave the flag out to compile every time."
+
+
+class EstimatorNotThere(SoftIPUError):
+    code = 3014
+    cause = "TensorFlow removed tf.estimator in version 2.16, and what IPUs add to it went with it."
+    remedy = (
+        "Use a Keras model under ipu.ipu_strategy.IPUStrategy (fit, evaluate, predict), or "
+        "ipu.ipu_compiler.compile with ipu.loops.repeat, IPUInfeedQueue and IPUOutfeedQueue for a "
+        "training loop of your own."
+    )
+
+
+class EstimatorAttributeNotThere(EstimatorNotThere, AttributeError):
+    """Of a module; code that asks with hasattr goes on."""
+
+
+class EstimatorModuleNotThere(EstimatorNotThere, ModuleNotFoundError):
+    """Code that has something else in store for an ImportError goes on."""
+
+
+class EstimatorClassNotThere(EstimatorNotThere, NotImplementedError):
+    """Of a module whose import is no error; `from … import …` would drop an AttributeError."""
+
+
 class FloatingPointTrap(SoftIPUError, ArithmeticError):
     code = 3020
     cause = "IPUConfig.floating_point_behaviour asks to stop at NaN, overflow or division by 0."

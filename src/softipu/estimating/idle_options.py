@@ -33,12 +33,18 @@ _lock = threading.Lock()
 
 def warn(of_program: Mapping[str, object] | None, log: logging.Logger) -> None:
     """One warning for all that are new, of the program's own and of the environment's."""
+    said = news(of_program)
+    if said:
+        log.warning("%s", said)
+
+
+def news(of_program: Mapping[str, object] | None) -> str:
+    """What such a warning says; empty where all is known."""
     found = list(_idle(of_program or {}))
     with _lock:
         new = [text for text in dict.fromkeys(found) if text not in _told]
         _told.update(new)
-    if new:
-        log.warning("Engine options without effect on a software IPU: %s.", ", ".join(new))
+    return f"Engine options without effect on a software IPU: {', '.join(new)}." if new else ""
 
 
 def _idle(of_program: Mapping[str, object]) -> Iterator[str]:

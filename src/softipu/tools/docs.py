@@ -73,7 +73,7 @@ def options_page() -> str:
             lines += list(_option_rows(parser))
     parts = (
         lines, _poptorch_options(), _ipu_config_options(), _poplar_flags(), _pipeline_options(),
-        _ipu_strategy_options(), _ipu_inference_options(),
+        _argument_options(), _ipu_strategy_options(), _ipu_inference_options(),
     )  # fmt: skip
     return "\n".join(line for part in parts for line in part) + "\n"
 
@@ -124,6 +124,16 @@ def _pipeline_options() -> list[str]:
     lines += ["change no result.", "", "| option | meaning | here |", "|---|---|---|"]
     for row in PIPELINE_OPTIONS.values():
         lines.append(f"| `{row.name}` | {row.meaning} | {row.support} |")
+    return lines
+
+
+def _argument_options() -> list[str]:
+    from ..frontends.tensorflow.argument_options import ARGUMENTS
+
+    lines = ["", "## Arguments of IPU functions in TensorFlow", "", "They change no result here."]
+    lines += ["", "| function | argument | meaning | here |", "|---|---|---|---|"]
+    for row in ARGUMENTS:
+        lines.append(f"| `{row.function}` | `{row.name}` | {row.meaning} | {row.support} |")
     return lines
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.compiler.plugin.poplar.ops import rnn_layers
 from tensorflow.python.ipu.ops import op_util, rand_ops
 
 from .ipu_layer import refuse
@@ -41,6 +42,7 @@ class _OnIpu:
         _check(activation, _ACTIVATIONS, "an activation")
         _check(recurrent_activation, _RECURRENT_ACTIVATIONS, "a recurrent activation")
         self._ipu_arguments = {name: kwargs.pop(name, None) for name in _WITHOUT_EFFECT}
+        rnn_layers.warn_of_ignored(**self._ipu_arguments)
         self._seed = seed
         self._dropout, self._dropout_seed = dropout, dropout_seed
         super().__init__(  # type: ignore[call-arg]

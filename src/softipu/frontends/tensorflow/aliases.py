@@ -14,6 +14,8 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from softipu.errors import EstimatorModuleNotThere
+
 from . import legacy_keras
 
 _HERE = Path(__file__).parent
@@ -33,6 +35,11 @@ SPELLINGS = {
 }
 #: Where the modules of Keras 2 are: with all their inner names, and with the public ones.
 _KERAS_2 = ("tf_keras.src", "tf_keras")
+#: What TensorFlow had until version 2.15.
+_ESTIMATORS = (
+    "tensorflow.estimator", "tensorflow.python.estimator", "tensorflow.compat.v1.estimator",
+    "tensorflow.compat.v2.estimator",
+)  # fmt: skip
 #: Those that mean something else as inner modules.
 _PUBLIC = ("keras.optimizers",)
 
@@ -96,7 +103,8 @@ class AliasFinder:
 
 
 class LastResort:
-    """Finds a module of our packages that someone provides under another spelling only.
+    """Finds a module of our packages that someone provides under another spelling only, and tells
+    programs for IPUs of what nobody provides any more.
 
     It comes after all other finders, and asks them itself, so that it is never asked by itself.
     """
@@ -110,6 +118,8 @@ class LastResort:
             found = _of_others(spelling + name[len(canonical) :], path, target)
             if found is not None and found.loader is not None:
                 return ModuleSpec(name, _Borrowed(found))
+        if name in _ESTIMATORS and legacy_keras.is_for_the_ipu():
+            raise EstimatorModuleNotThere(f"The module {name} is not available.")
         return None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tensorflow.python.framework import errors_impl as tf_errors
 from tensorflow.python.framework import versions
+from tensorflow.python.platform import tf_logging
 
 from softipu import settings
 from softipu.errors import InvalidSetting
@@ -40,6 +41,9 @@ def merged(from_program: Mapping[str, str]) -> dict[str, str]:
 
 
 def check(options: Mapping[str, str]) -> None:
+    """An error for a name that the engine does not have; a warning for those that it only has."""
+    from softipu.estimating import idle_options  # imports more than all programs need
+
     for name in options:
         if not name.startswith(_GROUPS):
             raise tf_errors.InternalError(
@@ -48,6 +52,9 @@ def check(options: Mapping[str, str]) -> None:
                 f"[Poplar][Build graph] invalid_option: Unrecognised option '{name}'. Engine "
                 f"options begin with {', '.join(_GROUPS)}.",
             )
+    said = idle_options.news(options)
+    if said:
+        tf_logging.warning(said)
 
 
 def write_report(options: Mapping[str, str], config: Any) -> Path | None:

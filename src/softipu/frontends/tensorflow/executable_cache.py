@@ -12,30 +12,47 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import tempfile
 from importlib import metadata
 from pathlib import Path
 
 from softipu import settings
-from softipu.errors import InvalidPoplarFlags
+from softipu.errors import ExecutableCacheUnusable, InvalidPoplarFlags
 
 from . import flags
 
 _VARIABLE = "TF_XLA_FLAGS"
 _FLAG = "--tf_xla_persistent_cache_directory"
+_WHERE = f"{flags.VARIABLE}: --executable_cache_path:"
+#: What is wrong with a directory that this process asked for, by its name.
+_troubles: dict[Path, str] = {}
 
 
 def request() -> None:
     """Before TensorFlow loads, because XLA reads its flags once."""
     try:
         directory = _directory()
-    except InvalidPoplarFlags:
+    except (InvalidPoplarFlags, ExecutableCacheUnusable):
         return  # said where the flags are used, which many processes that import this never do
     others = os.environ.get(_VARIABLE, "")
     if directory is None or _FLAG in others:
         return
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _remove_unsealed(directory)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as stream:
+            stream.write(b"\0")
+        _remove_unsealed(directory)
+    except OSError as error:  # said on use as well
+        _troubles[directory] = f"{error.filename or directory}: {error.strerror or error}"
+        return
     os.environ[_VARIABLE] = f"{others} {_FLAG}={directory}".strip()
+
+
+def demand() -> None:
+    """Before the first program for IPUs runs: an error where its code could not be kept."""
+    trouble = _troubles.get(_directory() or Path())
+    if trouble is not None:
+        raise ExecutableCacheUnusable(f"{_WHERE} {trouble}.")
 
 
 def seal() -> None:
@@ -45,14 +62,23 @@ def seal() -> None:
         return
     for file in directory.glob("*.pb"):
         if not _seal_of(file).exists():
-            temporary = file.with_suffix(f".{os.getpid()}.tmp")
-            temporary.write_text(_digest(file), encoding="ascii")
-            temporary.replace(_seal_of(file))
+            try:
+                temporary = file.with_suffix(f".{os.getpid()}.tmp")
+                temporary.write_text(_digest(file), encoding="ascii")
+                temporary.replace(_seal_of(file))
+            except OSError as error:
+                what = f"{error.filename or file}: {error.strerror or error}"
+                raise ExecutableCacheUnusable(f"{_WHERE} {what}.") from error
 
 
 def _directory() -> Path | None:
     path = flags.parse(settings.get(flags.VARIABLE) or "").executable_cache_path
-    return Path(path).expanduser().absolute() / f"xla-{_processor()}" if path else None
+    if not path:
+        return None
+    try:
+        return Path(path).expanduser().absolute() / f"xla-{_processor()}"
+    except RuntimeError:
+        raise ExecutableCacheUnusable(f"{_WHERE} {path}: there is no such user.") from None
 
 
 def _processor() -> str:

@@ -14,8 +14,10 @@ from typing import Any
 HONOURED = "honoured"
 _MODELLED = "modelled: counts in estimates and reports; results do not depend on it"
 _MODELLED_OPTIONS = (
-    "modelled: availableMemoryProportion and partialsType count in estimates and reports"
+    "modelled: availableMemoryProportion and partialsType count in estimates and reports; others "
+    "are ignored, with one warning for each"
 )
+_MODELLED_ENTRIES = ("availableMemoryProportion", "partialsType")
 _NO_COMPILER = "ignored: no Poplar program is compiled"
 _NO_MEMORY_LIMIT = "ignored: memory on tiles is not managed"
 _NO_TILES = "ignored: work is not placed on tiles"
@@ -100,6 +102,8 @@ class Option:
     #: Type hint; None: exactly the type of the default.
     hint: Any = None
     deprecated: str | None = None
+    #: Of a dictionary: the entries that count. None: all or none of them, as `support` says.
+    entries: tuple[str, ...] | None = None
 
     @property
     def annotation(self) -> Any:
@@ -108,6 +112,16 @@ class Option:
     @property
     def ignored(self) -> bool:
         return self.support.startswith("ignored")
+
+    def without_effect(self, value: Any) -> dict[str, str]:
+        """What of a value does nothing: names for people, and why."""
+        if self.ignored:
+            why = self.support.removeprefix("ignored: ")
+            return {} if value == self.default else {self.path: why}
+        if self.entries is None:
+            return {}
+        why = _NO_COMPILER.removeprefix("ignored: ")
+        return {f"{self.path}[{name!r}]": why for name in value if name not in self.entries}
 
     def to_json(self) -> dict[str, str]:
         """The row as documentation shows it."""
@@ -181,7 +195,7 @@ OPTIONS = (
            HONOURED, "", _IPUS),
 
     Option("convolutions.poplar_options", {}, "PopLibs' options of convolutions, texts by name.",
-           _MODELLED_OPTIONS, "convolution_options"),
+           _MODELLED_OPTIONS, "convolution_options", entries=_MODELLED_ENTRIES),
 
     Option("device_connection.type", DeviceConnectionType.ALWAYS, "When IPUs are attached.",
            HONOURED, "device_connection_type"),
@@ -250,7 +264,7 @@ OPTIONS = (
            _NO_COMPILER, "clear_matmul_pass_type"),
     Option("matmuls.poplar_options", {},
            "PopLibs' options of matrix multiplications, texts by name.",
-           _MODELLED_OPTIONS, "matmul_options"),
+           _MODELLED_OPTIONS, "matmul_options", entries=_MODELLED_ENTRIES),
 
     Option("norms.use_stable_statistics", False,
            "Subtract the mean before computing the variance: slower, more exact.",

@@ -21,7 +21,7 @@ from tensorflow.python.distribute import device_util
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import gen_math_ops, gen_nn_ops
 
-from . import layouts, replicas
+from . import layouts, replicas, system, traced_already
 
 _HALVES = (tf.float16, tf.bfloat16)
 
@@ -55,6 +55,7 @@ def install() -> None:
             setattr(module, name, _switched(stock, on_device))
     _compile_for_ipus()
     _run_compiled_functions_on_all_replicas()
+    _remember_what_was_traced()
 
 
 def _switched(stock: Callable[..., Any], on_device: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,6 +188,9 @@ def _run_compiled_functions_on_all_replicas() -> None:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _symbolic.kind is not None and _any_of(_symbolic.kind, args, kwargs):
             return self.python_function(*args, **kwargs)
+        current = replicas.tracing()
+        if current is not None and _replicated(current):
+            return stock(_copy_for(current, self), *args, **kwargs)
         if not self._jit_compile:
             return stock(self, *args, **kwargs)
         run = import_module("tensorflow.python.ipu._run")
@@ -200,6 +204,22 @@ def _run_compiled_functions_on_all_replicas() -> None:
 
     __call__._softipu_stock = stock  # type: ignore[attr-defined]
     polymorphic_function.Function.__call__ = __call__
+
+
+def _remember_what_was_traced() -> None:
+    """A program may trace a function itself and hand over the trace."""
+    stock = polymorphic_function.Function.get_concrete_function
+    if hasattr(stock, "_softipu_stock"):
+        return
+
+    @functools.wraps(stock)
+    def get_concrete_function(self: Any, *args: Any, **kwargs: Any) -> Any:
+        traced = stock(self, *args, **kwargs)
+        traced_already.remember(traced, self)
+        return traced
+
+    get_concrete_function._softipu_stock = stock  # type: ignore[attr-defined]
+    polymorphic_function.Function.get_concrete_function = get_concrete_function
 
 
 class _Symbolic(threading.local):
@@ -222,6 +242,21 @@ def functions_taking(kind: type) -> Iterator[None]:
 
 def _any_of(kind: type, *arguments: Any) -> bool:
     return any(isinstance(value, kind) for value in tf.nest.flatten(arguments))
+
+
+def _replicated(current: replicas.Tracing) -> bool:
+    """Whether what is traced knows of other replicas; also where their number is not known yet."""
+    return current.count != 1 or system.instance()[1] > 1
+
+
+def _copy_for(current: replicas.Tracing, function: Any) -> Any:
+    """A function keeps what it has traced, and its collectives are those of one program."""
+    copies = vars(current).setdefault("copies", {})
+    if id(function) not in copies:
+        copy = function._clone(None)
+        copy._jit_compile = None
+        copies[id(function)] = function, copy
+    return copies[id(function)][1]
 
 
 _clones: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -11,7 +11,10 @@ from softipu.errors import KerasAlreadyLoaded
 
 from . import aliases, legacy_keras, legacy_optimizer_state, legacy_optimizers, moved_names
 
-_PARTS = ("moved_names", "device_list", "sessions", "ipu_semantics", "replica_variables")
+_PARTS = (
+    "moved_names", "estimators", "device_list", "sessions", "ipu_semantics", "replica_variables",
+    "dataset_iterators",
+)  # fmt: skip
 
 
 def install() -> None:

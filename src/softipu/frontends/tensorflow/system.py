@@ -19,7 +19,7 @@ from tensorflow.python.platform import tf_logging
 from softipu import devices
 from softipu.errors import DevicesBusy, SoftIPUError
 
-from . import engine_options, flags
+from . import engine_options, executable_cache, flags
 from .ipu_options import DeviceConnectionType
 
 _ADVICE = (
@@ -124,6 +124,8 @@ class _State:
         self.configured = 0
         #: Whether a program has begun to run.
         self.begun = False
+        #: Which devices programs use that were not configured.
+        self.defaults: set[int] = set()
 
 
 _state = _State()
@@ -158,6 +160,8 @@ def configure(options: Any, *, reset: bool = True) -> None:
         _forget()
         _connect(state)
         _state = state
+        if not _chosen(0):
+            _tell_of_default(0)
 
 
 def _devices_of(options: Any) -> list[Device]:
@@ -296,6 +300,8 @@ def attach(ordinal: int = 0) -> None:
     device = _state.devices.get(ordinal)
     if device is not None and device.attached:
         return
+    if not _chosen(ordinal):
+        _tell_of_default(ordinal)
     kind = connection()
     if kind is DeviceConnectionType.NEVER:
         raise tf_errors.InvalidArgumentError(
@@ -313,8 +319,23 @@ def attach(ordinal: int = 0) -> None:
         _state.devices.setdefault(ordinal, Device(ordinal)).attach(timeout)
 
 
+def _chosen(ordinal: int) -> bool:
+    """Whether the program said how many IPUs, or which, that device has."""
+    return _state.options is not None and ordinal < len(_state.options.device_config)
+
+
+def _tell_of_default(ordinal: int) -> None:
+    if ordinal not in _state.defaults:
+        _state.defaults.add(ordinal)
+        tf_logging.info(
+            f"No IPUs were configured for /device:IPU:{ordinal}: it has one. For more, set "
+            "IPUConfig.auto_select_ipus (or select_ipus) and call configure_ipu_system()."
+        )
+
+
 def _begin() -> None:
     """What happens once for each configuration, before its first program runs."""
+    executable_cache.demand()
     current = config()
     options = engine_options.merged({} if current is None else current.compilation_poplar_options)
     engine_options.check(options)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from softipu.errors import EstimatorClassNotThere
+
 
 def refusing(module: str, names: tuple[str, ...]) -> Callable[[str], Any]:
     """A module's `__getattr__` that says what to use instead of these names."""
@@ -15,12 +17,6 @@ def refusing(module: str, names: tuple[str, ...]) -> Callable[[str], Any]:
     def attribute(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        # Not an AttributeError: `from … import …` would drop its text.
-        raise NotImplementedError(
-            f"{name} is not available: it extends tf.estimator, which TensorFlow removed in "
-            "version 2.16. Use a Keras model under ipu.ipu_strategy.IPUStrategy "
-            "(fit, evaluate, predict), or ipu.ipu_compiler.compile with ipu.loops.repeat, "
-            "IPUInfeedQueue and IPUOutfeedQueue for a training loop of your own."
-        )
+        raise EstimatorClassNotThere(f"{name} is not available: it extends tf.estimator.")
 
     return attribute

@@ -116,8 +116,6 @@ def run_replicated(
     kwargs = kwargs or {}
     ordinal = ordinal_of(device_util.current())
     with sessions.on_ipus([ordinal]), sessions.translated_errors():
-        if isinstance(fn, concrete_function.ConcreteFunction):
-            return fn(*args, **kwargs)  # traced already, for one replica
         runs = _runs.setdefault(fn, _Runs(fn))
         if system.pre_compiling():
             return runs.compile_only(args, kwargs, ordinal, ipus_per_replica)

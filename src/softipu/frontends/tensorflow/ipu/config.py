@@ -217,12 +217,10 @@ _warned: set[str] = set()
 
 def _warn_of_ignored(config: IPUConfig) -> None:
     for option in OPTIONS:
-        if not option.ignored or option.path in _warned:
-            continue
-        if _value(config, option.path) != option.default:
-            _warned.add(option.path)
-            reason = option.support.removeprefix("ignored: ")
-            logging.warning(f"IPUConfig.{option.path} has no effect on a software IPU: {reason}.")
+        for name, reason in option.without_effect(_value(config, option.path)).items():
+            if name not in _warned:
+                _warned.add(name)
+                logging.warning(f"IPUConfig.{name} has no effect on a software IPU: {reason}.")
 
 
 def configure_ipu_system(

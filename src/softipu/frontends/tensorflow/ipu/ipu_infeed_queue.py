@@ -14,7 +14,13 @@ from tensorflow.python.data.ops import dataset_ops, iterator_ops
 from tensorflow.python.data.util import structure
 from tensorflow.python.framework import errors, type_spec
 
-from softipu.frontends.tensorflow import descriptions, flags, replicas, sessions
+from softipu.frontends.tensorflow import (
+    argument_options,
+    descriptions,
+    flags,
+    replicas,
+    sessions,
+)
 
 from . import _feeds, _run, loops
 
@@ -39,6 +45,7 @@ class IPUInfeedQueue:
         self._prefetch_depth = _checked_depth(prefetch_depth)
         self._device_ordinal = _feeds.checked_ordinal(device_ordinal)
         self._optimise_latency = optimise_latency
+        argument_options.warn_of_ignored(argument_options.INFEED, optimise_latency=optimise_latency)
         self._id = kwargs.get(_internal_id) or _feeds.unique_name()
         self._dataset = dataset
         self._structure = dataset_ops.get_structure(dataset)

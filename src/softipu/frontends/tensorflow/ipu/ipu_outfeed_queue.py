@@ -11,7 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from softipu.frontends.tensorflow import descriptions, flags, float_trap, replicas, sessions
+from softipu.frontends.tensorflow import (
+    argument_options,
+    descriptions,
+    flags,
+    float_trap,
+    replicas,
+    sessions,
+)
 
 from . import _feeds
 from ._stores import AllElements, LastElement
@@ -50,6 +57,9 @@ class IPUOutfeedQueue(Iterable[Any]):
         self._outfeed_all = self._outfeed_mode == IPUOutfeedMode.ALL
         self._buffer_depth = buffer_depth
         self._optimise_latency = optimise_latency
+        argument_options.warn_of_ignored(
+            argument_options.OUTFEED, optimise_latency=optimise_latency, buffer_depth=buffer_depth
+        )
         self._feed_name = _feeds.unique_name()
         self._structure: Any = None
         self._enqueuing_thread: int | None = None

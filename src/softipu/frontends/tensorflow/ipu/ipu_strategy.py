@@ -17,7 +17,7 @@ from tensorflow.python.framework import device as tf_device
 from tensorflow.python.framework import ops
 from tensorflow.python.trackable import base as trackable
 
-from softipu.frontends.tensorflow import replicas
+from softipu.frontends.tensorflow import replicas, traced_already
 
 from . import keras_extensions
 from .ops import cross_replica_ops
@@ -51,7 +51,13 @@ class IPUStrategyV1(distribute_lib.StrategyV1, keras_extensions.KerasExtensions)
                 "IPUStrategyV1.run(fn, ...) does not support eager execution. Either convert `fn` "
                 "into a tf.function or consider calling strategy.run inside a tf.function."
             )
-        return super().run(fn, args, kwargs, options)
+        if isinstance(fn, concrete_function.ConcreteFunction):
+            fn, args, kwargs = traced_already.traceable(fn, args, kwargs or {})
+        if not context.executing_eagerly() or not isinstance(args, list | tuple):
+            return super().run(fn, args, kwargs, options)
+        with self.scope():
+            # Not through `super`: autograph wraps some functions, which then don't look like any.
+            return self.extended.call_for_each_replica(fn, args=args, kwargs=kwargs)
 
     def experimental_run_v2(self, *_args: Any, **_kwargs: Any) -> Any:
         raise RuntimeError("`experimental_run_v2` has been deleted. Use `run` instead.")
@@ -103,10 +109,9 @@ class IPUExtendedV1(distribute_lib.StrategyExtendedV1):
         with context_of_replica, ops.device(self._ipu_device):
             # Keras sends small functions of its own here, which need no IPU.
             in_graph = replicas.tracing() is not None or not context.executing_eagerly()
-            if in_graph or not isinstance(fn, _GRAPHS):
+            if in_graph or not isinstance(fn, polymorphic_function.Function):
                 return fn(*args, **kwargs)
-            if isinstance(fn, polymorphic_function.Function):
-                _check_types(fn, args, kwargs)
+            _check_types(fn, args, kwargs)
             return _run.run_replicated(fn, args, kwargs)
 
     def _reduce_to(self, reduce_op: Any, value: Any, destinations: Any, options: Any) -> Any:

@@ -13,7 +13,7 @@ from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.framework import ops
 from tensorflow.python.ops.variable_scope import variable_scope
 
-from softipu.frontends.tensorflow import sessions
+from softipu.frontends.tensorflow import argument_options, sessions
 
 from . import _run, sharding
 
@@ -134,6 +134,7 @@ def frontend_attribute(
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Iterator[None]:
     """Recorded on the operations; results here are always rounded to nearest."""
+    argument_options.warn_of_ignored("scopes.stochastic_rounding", override=override)
     value = "THREESTATE_ON" if override else "THREESTATE_OFF"
     with frontend_attribute("STOCHASTIC_ROUNDING", value, "THREESTATE_UNDEFINED"):
         yield
@@ -146,6 +147,7 @@ def partials_type(override_type: Any) -> Iterator[None]:
     names = {np.dtype(np.float16): "F16", np.dtype(np.float32): "F32"}
     if name not in names:
         raise ValueError(f"Only support float16, float32, provided {name}")
+    argument_options.warn_of_ignored("scopes.partials_type", override_type=name.name)
     with frontend_attribute("PARTIALS_TYPE", names[name], "PRIMITIVE_TYPE_INVALID"):
         yield
 

@@ -17,6 +17,8 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.framework import convert_to_constants
 
+from softipu.frontends.tensorflow import argument_options
+
 _Signature = Sequence[tf.TensorSpec]
 
 
@@ -75,7 +77,8 @@ def export_pipeline(
 
     `inputs` are the first arguments of the first stage; they become part of the model.
     """
-    del iterations, pipeline_schedule, poplar_options  # the order of work, not its result
+    del iterations, pipeline_schedule  # the order of work, not its result
+    argument_options.warn_of_ignored("serving.export_pipeline", poplar_options=poplar_options)
     _validate_export_dir(export_dir, purge_export_dir)
     if device_mapping is not None and len(device_mapping) != len(computational_stages):
         raise ValueError(

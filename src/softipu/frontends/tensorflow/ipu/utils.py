@@ -76,7 +76,7 @@ def reset_ipu_seed(
     TensorFlow keeps one such sequence for all devices. In graphs of TensorFlow 1 it counts for
     operations that are added from now on.
     """
-    del cpu_device, experimental_identical_replicas
+    del cpu_device, experimental_identical_replicas  # replicas draw the same numbers in any case
     _ordinal(device)
     tf.random.set_seed(seed)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from softipu.frontends.tensorflow import unknown_names
+from tf_keras.src.engine import data_adapter
+
+from softipu.frontends.tensorflow import dataset_iterators, unknown_names
 
 from . import delegation
 
 __ipu__built__ = "1"
 delegation.install()
+dataset_iterators.leave_to_keras(data_adapter)
 
 from .extensions import _pipelining_hooks, pipeline_stage_assignment  # noqa: E402
 

@@ -27,10 +27,13 @@ def normalised(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The normalised `x`, and mean and (unbiased) variance of the group's batches."""
     single, channels = tf.cast(x, tf.float32), _Channels(x, data_format)
-    mean, square = channels.means(single, tf.square(single))
-    variance = square - tf.square(mean)
+    (mean,) = channels.means(single)
+    deviation = single - channels.wide(mean)
+    # The mean of the squares less the square of the mean would save a message, but can be below
+    # zero where a channel hardly varies around a large mean.
+    (variance,) = channels.means(tf.square(deviation))
     factor = tf.math.rsqrt(variance + epsilon) * scale
-    y = (single - channels.wide(mean)) * channels.wide(factor) + channels.wide(offset)
+    y = deviation * channels.wide(factor) + channels.wide(offset)
     elements = tf.cast(tf.size(x) // tf.size(mean) * group_size(), tf.float32)
     unbiased = variance * elements / tf.maximum(elements - 1, 1)
     return tf.cast(y, x.dtype), mean, unbiased

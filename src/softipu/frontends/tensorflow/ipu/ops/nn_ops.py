@@ -10,6 +10,8 @@ import tensorflow as tf
 from tensorflow.compiler.plugin.poplar.ops import rnn_layers
 from tensorflow.python.ops import nn_impl
 
+from softipu.frontends.tensorflow import argument_options
+
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> tf.Tensor:
     """Gaussian error linear unit, by tanh (approximate) or by erf."""
@@ -51,6 +53,7 @@ def multi_conv(
                 raise TypeError(
                     f"Expected the multi_conv `options` to be a `dict`, but got {options} instead."
                 )
+            argument_options.warn_of_ignored("nn_ops.multi_conv", options=options)
             with tf.name_scope("multi_conv"):
                 return inner(*args)
 

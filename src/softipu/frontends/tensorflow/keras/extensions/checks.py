@@ -14,6 +14,7 @@ from tf_keras.src.engine import training
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers.legacy import optimizer_v2
 
+from softipu.frontends.tensorflow import argument_options
 from softipu.frontends.tensorflow.pipeline_options import warn_of_ignored
 
 
@@ -104,12 +105,14 @@ def infeed_arguments(arguments: Mapping[str, Any]) -> None:
     internal = [ipu_infeed_queue._internal_id]
     _refuse(arguments, internal, "kwargs", "This argument is not compatible with Keras.")
     _known(arguments, ipu_infeed_queue.IPUInfeedQueue, "set_infeed_queue_options")
+    argument_options.warn_of_ignored(argument_options.INFEED, **arguments)
 
 
 def outfeed_arguments(arguments: Mapping[str, Any]) -> None:
     foreign = ("outfeed_mode", "device_ordinal")
     _refuse(arguments, foreign, "kwargs", "This argument is not compatible with Keras.")
     _known(arguments, ipu_outfeed_queue.IPUOutfeedQueue, "set_outfeed_queue_options")
+    argument_options.warn_of_ignored(argument_options.OUTFEED, **arguments)
 
 
 def not_overridden(model: Any, function: str) -> None:

@@ -10,6 +10,8 @@ import tensorflow as tf
 from tensorflow.python.platform import tf_logging as logging
 from tf_keras.src.engine import base_layer_utils, data_adapter
 
+from softipu.frontends.tensorflow import dataset_iterators
+
 _UNKNOWN, _INFINITE = -2, -1
 
 
@@ -149,7 +151,8 @@ class IPUDataHandler(data_adapter.DataHandler):
                 if self._insufficient_data:
                     break
                 if iterator is None or self._adapter.should_recreate_iterator():
-                    iterator = iter(self._dataset)
+                    with dataset_iterators.stock_iterators():  # executions have replicas take turns
+                        iterator = iter(self._dataset)
                 yield epoch, iterator
                 self._adapter.on_epoch_end()
 

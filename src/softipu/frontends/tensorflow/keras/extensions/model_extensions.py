@@ -31,6 +31,9 @@ from .pipeline_stage_assignment import (
     NestedModelPipelineStageAssignment,
 )
 
+#: What a model repeats in each of its functions.
+_STEPS = {"fit": "train_step", "evaluate": "test_step", "predict": "predict_step"}
+
 
 class ModelExtension(PipelineExtension):
     """A model whose graph becomes known when it is built."""
@@ -65,6 +68,8 @@ class ModelExtension(PipelineExtension):
 
     def _build_with_dtypes(self, input_shape: Any, input_dtype: Any) -> None:
         """Builds a model that the user has not built."""
+        if self._runs_without_call():
+            return
         if not self._graph_network_initialized:
             self._validate_call_function()
             dtypes = iter(tf.nest.flatten(input_dtype))
@@ -118,11 +123,23 @@ class ModelExtension(PipelineExtension):
         required = spec.args[2 : len(spec.args) - len(spec.defaults or [])]
         return {"training": False} if "training" in required else {}
 
+    def _has_own(self, function: str) -> bool:
+        own = getattr(getattr(self, function), "__func__", None)
+        return own is not getattr(training.Model, function)
+
+    def _runs_without_call(self) -> bool:
+        """Models of several networks, such as GANs, say in their steps what is called, and `call`
+        says nothing."""
+        step = _STEPS.get(self._ipu_run.name or "")
+        return step is not None and self._has_own(step) and not self._has_own("call")
+
     def _validate_call_function(self) -> None:
-        if getattr(self.call, "__func__", None) is training.Model.call:
+        if not self._has_own("call") and not self._runs_without_call():
+            step = _STEPS.get(self._ipu_run.name or "")
             raise NotImplementedError(
                 f"The function `call` for the model {self.name} has not been implemented. When "
-                "subclassing the `Model` class you must implement the `call` function."
+                "subclassing the `Model` class you must implement the `call` function"
+                + (f", or have a `{step}` of its own that does without it." if step else ".")
             )
 
     def _assert_weights_created_supported(self) -> bool:
@@ -140,6 +157,8 @@ class ModelExtension(PipelineExtension):
     # Pipeline stages.
 
     def _is_pipelined(self) -> bool:
+        if not self._has_own("call"):  # nothing that stages could be made of
+            return False
         if not self._graph_network_initialized:
             raise RuntimeError(
                 f"Whether the model {self.name} is pipelined is only known once it has been "

@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from softipu.frontends.tensorflow import argument_options
+
 #: Sequences up to this length are written out step by step, which is quicker to trace.
 _UNROLLED = 8
 
@@ -37,8 +39,8 @@ def lstm(
     options: str = "{}", options_bwd: str = "{}", name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:  # fmt: skip
     """Output sequence, final cell state and an opaque scalar in place of popnn's intermediates."""
-    del partials_dtype
     _check_options(options, options_bwd)
+    warn_of_ignored(partials_dtype, options, options_bwd)
     activate, gate = _activation(activation), _activation(recurrent_activation)
     with tf.name_scope(name or "PopnnLstmLayer"):
         inputs = tf.convert_to_tensor(inputs)
@@ -67,8 +69,8 @@ def gru(
     att_score: Any = None, options: str = "{}", options_bwd: str = "{}", name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
     """Output sequence and an opaque scalar; attention scores [time, batch] make it an AUGRU."""
-    del partials_dtype
     _check_options(options, options_bwd)
+    warn_of_ignored(partials_dtype, options, options_bwd)
     activate, gate = _activation(activation), _activation(recurrent_activation)
     with tf.name_scope(name or "PopnnGRULayer"):
         inputs = tf.convert_to_tensor(inputs)
@@ -119,6 +121,16 @@ def _check_options(*serialised: str) -> None:
                 f"availableMemoryProportion is {proportion}: "
                 "Value must be greater than or equal to 0",
             )  # fmt: skip
+
+
+def warn_of_ignored(partials_dtype: Any, options: Any, options_bwd: Any) -> None:
+    """The options are as a layer got them: of one of popnn's, or of Keras's for IPUs."""
+    argument_options.warn_of_ignored(
+        argument_options.RECURRENT,
+        partials_dtype=None if partials_dtype is None else tf.as_dtype(partials_dtype).name,
+        options=options,
+        options_bwd=options_bwd,
+    )
 
 
 def _split_kernel(kernel: Any, input_size: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
