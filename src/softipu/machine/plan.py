@@ -34,6 +34,13 @@ _SERIAL = tuple(
 )
 
 
+#: The least memory that planners ask for, as a part of a tile's, also where users allow none. Plans
+#: that keep to a 256th (2.4 KiB) are too small to differ by what less would allow.
+_LEAST = 1 / 256
+
+#: Numbers of tiles for positions that are tried, where these are few, and where they are many.
+_TILE_COUNTS = 6, 3
+
 #: How much larger than the smallest the parts of a field may be that a plan is tried with.
 _NEAR = 1.25
 
@@ -165,7 +172,7 @@ def _square(field: tuple[int, ...], parts: int) -> list[int]:
 def position_splits(positions: int, tiles: int) -> tuple[int, ...]:
     """Positions take the tiles that are left; half or a quarter where more only cost."""
     found: list[int] = []
-    most = 6 if positions <= tiles else 3  # small problems leave tiles idle more often
+    most = _TILE_COUNTS[positions > tiles]  # small problems leave tiles idle more often
     while tiles and len(found) < most:
         parts = min(positions, tiles)
         if parts not in found:
@@ -356,8 +363,10 @@ def plan(problem: Problem, machine: Machine, proportion: float) -> Plan:
 
 
 def _limits(limit: float, memory: int) -> Iterator[float]:
-    """As PopLibs does, the limit is dropped step by step where no plan keeps to it."""
-    while 0 < limit < 2 * memory:
+    """As PopLibs does, the limit is dropped step by step where no plan keeps to it. None at all
+    means the least: what no plan can do without."""
+    limit = max(limit, memory * _LEAST)
+    while limit < 2 * memory:
         yield limit
         limit *= 2
     yield float("inf")

@@ -21,7 +21,8 @@ class Settings:
     #: Tiles and clock of another chip than the real one; None: as softipu.arch says.
     tiles: int | None = None
     clock_hz: float | None = None
-    #: Share of tile memory that planners may use for temporary data: for all IPUs, or one for each.
+    #: Share of tile memory that planners may use for temporary data: for all IPUs, or one for each;
+    #: 0: as little as there is a plan for.
     available_memory_proportion: float | tuple[float, ...] = 0.6
     matmul_partials: Partials = "float32"
     convolution_partials: Partials = "float32"
