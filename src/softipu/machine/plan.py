@@ -249,6 +249,10 @@ class _Search:
         self.flat = self.kernel == 1 and method.name in ("AMP", "outer product")
         self.gaps = prod(problem.input_dilation)
         self.partial = 4 if method.float_partials else 2
+        #: Bytes of the weights of one grain of everything, and of its results at one position.
+        made = method.group_grain * method.out_grain
+        self.one_weight = made * method.in_grain * self.kernel * problem.element_bytes
+        self.one_result = made * self.partial
         arranged = arranging(padded(problem, method), machine)
         self.arranging = arranged.compute + arranged.exchange
         #: Cycles that a tile can't do without, for each grain it holds of everything.
@@ -278,9 +282,15 @@ class _Search:
                     if used > tiles:
                         break
                     ins = -(-self.in_part // in_split)
+                    weights = self.one_weight * groups * outs * ins
+                    if weights > self.limit:
+                        continue
+                    made = self.one_result * groups * outs * self.positions
                     work = self.least * groups * outs * ins * self.positions
                     for parts in position_splits(self.positions, tiles // used):
                         if best is not None and work / parts + self.arranging >= best.total:
+                            break
+                        if weights + made / parts > self.limit:  # fewer parts are larger
                             break
                         for part in self._parts(parts):
                             found = self._plan(group_split, out_split, in_split, parts, part)
