@@ -279,7 +279,7 @@ def one_convolution(kind: str = "convolution", stride: int = 1, **more: object) 
     return build.finish([out])
 
 
-@pytest.mark.parametrize("problem", [matmul(512, 1024, 512), convolution(4, 28, 64, 128, 3)])
+@pytest.mark.parametrize("problem", [matmul(512, 1024, 512), convolution(16, 56, 64, 128, 3)])
 def test_no_memory_at_all_asks_for_the_plan_that_takes_least(problem: Problem) -> None:
     least, little, plenty = (plan(problem, BOW, share) for share in (0.0, 0.02, 0.6))
     assert least.temporary <= little.temporary < plenty.temporary
