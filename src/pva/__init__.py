@@ -10,6 +10,10 @@ AttributeError that says so.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from softipu.errors import ProfileLacks
+
 from ._compilation import IPU
 from ._programs import Program, ProgramVisitor
 from ._report import (
@@ -32,3 +36,10 @@ __all__ = [
     "openReport",
     "openTrace",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Names of libpva that nothing here stands for, such as `OperationAnalysis`, say so."""
+    if name.startswith("__"):  # what Python itself asks for, as imports do
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise ProfileLacks(f"pva has no `{name}` for profiles of softipu.")

@@ -1,7 +1,8 @@
 """What the compiler would have made: target, tiles and their memory, compute sets, liveness.
 
-The model knows the bytes of every tile, and for the fullest tile of an IPU why they are there.
-Other tiles are taken to be divided as all tiles of their IPU together are.
+The model knows the bytes of an IPU's fullest tile with why they are there, and those of all its
+tiles together. That the other tiles are all alike, are divided as all tiles together are, and that
+the fullest comes first, is assumed.
 """
 
 from __future__ import annotations

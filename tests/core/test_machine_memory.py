@@ -79,14 +79,14 @@ def test_weights_states_and_inputs_are_there_all_the_time() -> None:
     assert memory.always_live == memory.used - memory.not_always_live_peak
 
 
-def test_the_profile_of_tiles_begins_with_the_fullest_and_keeps_the_sum() -> None:
+def test_of_single_tiles_only_the_fullest_and_the_mean_of_the_others_are_told() -> None:
     (memory,) = estimate(resnet50(2), QUIET).memory
-    first, size = memory.tiles[0]
-    assert first == 0
-    assert size == memory.used
-    assert [tile for tile, _ in memory.tiles] == sorted({tile for tile, _ in memory.tiles})
-    mean = sum(size for _, size in memory.tiles) / len(memory.tiles)
-    assert mean == pytest.approx(sum(memory.all_tiles.values()) / TILES, rel=0.02)
+    (first, most), (second, mean) = memory.tiles
+    assert (first, most, second) == (0, memory.used, 1)
+    assert mean < most
+    assert most + (TILES - 1) * mean == pytest.approx(sum(memory.all_tiles.values()), abs=TILES)
+    (memory,) = estimate(resnet50(2), replace(QUIET, tiles=1), hints=False).memory
+    assert memory.tiles == ((0, memory.used),)
 
 
 def test_steps_know_what_lives_through_them() -> None:
@@ -227,6 +227,9 @@ def test_tiles_for_io_hold_two_batches_of_what_travels() -> None:
     travels = 2 * 2 * 1472 * 10_000  # in and out, two bytes each
     assert memory.fullest_tile["host_buffers"] == pytest.approx(2 * travels / 64, abs=1)
     assert not memory.fits
+    (_, most), (others, mean) = memory.tiles
+    assert (most, others) == (memory.used, 64)
+    assert 64 * most + 1408 * mean == pytest.approx(sum(memory.all_tiles.values()), abs=1472)
     assert estimate(graph, replace(used, io_tiles=512), hints=False).fits
     assert estimate(graph, HALF, hints=False).fits
     assert estimate(graph, replace(used, synthetic_data=True), hints=False).fits

@@ -174,7 +174,8 @@ print(estimate(net.finish([loss], accumulation=3), away, hints=False).to_json())
 
 def test_what_waits_in_streaming_memory_costs_the_same_in_every_process() -> None:
     def printed(seed: str) -> str:
-        here = {**os.environ, "PYTHONHASHSEED": seed}  # in which order sets of names come
+        # In which order sets of names come; the networks are where this process has them from.
+        here = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", UNEVEN], env=here, cwd=Path(__file__).parent, text=True,
             capture_output=True, check=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -278,6 +279,13 @@ def one_convolution(kind: str = "convolution", stride: int = 1, **more: object) 
     return build.finish([out])
 
 
+@pytest.mark.parametrize("problem", [matmul(512, 1024, 512), convolution(16, 56, 64, 128, 3)])
+def test_no_memory_at_all_asks_for_the_plan_that_takes_least(problem: Problem) -> None:
+    least, little, plenty = (plan(problem, BOW, share) for share in (0.0, 0.02, 0.6))
+    assert least.temporary <= little.temporary < plenty.temporary
+    assert least.total >= little.total > plenty.total
+
+
 QUIET = Settings(convolution_partials="float16", matmul_partials="float16", synthetic_data=True)
 
 
@@ -302,6 +310,14 @@ def test_a_proportion_of_one_op_goes_before_that_of_its_ipu() -> None:
     tight = estimate(one_convolution(available_memory_proportion=0.03), QUIET)
     assert tight.steps[0].temporary_bytes < wide.steps[0].temporary_bytes
     assert tight.cycles.total > wide.cycles.total
+
+
+def test_a_proportion_of_nothing_is_the_same_for_one_op_and_for_its_ipu() -> None:
+    of_op = estimate(one_convolution(available_memory_proportion=0.0), QUIET).steps[0]
+    of_ipu = estimate(one_convolution(), replace(QUIET, available_memory_proportion=(0.0,)))
+    tight = estimate(one_convolution(available_memory_proportion=0.03), QUIET).steps[0]
+    assert of_op == of_ipu.steps[0]
+    assert of_op.temporary_bytes <= tight.temporary_bytes
 
 
 def test_partials_of_one_op_go_before_those_of_the_settings() -> None:

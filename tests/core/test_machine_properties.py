@@ -13,6 +13,7 @@ from softipu.graph import Builder, Graph, Phase, Role, Schedule
 from softipu.machine import Estimate, Settings, estimate
 from softipu.machine.chip import machine
 from softipu.machine.vector_costs import TABLE
+from softipu.report.timeline import lay_out
 
 HALF = Settings(matmul_partials="float16", convolution_partials="float16", synthetic_data=True)
 UNARY = ("relu", "gelu", "tanh", "sigmoid", "exp", "log", "sqrt", "rsqrt", "neg", "reciprocal")
@@ -163,6 +164,40 @@ def test_the_cycles_of_a_sequence_are_the_sum_of_its_steps(
 ) -> None:
     found = estimate(stack(layers, batch), HALF)
     assert abs(found.cycles.total - sum(step.cycles.total for step in found.steps)) < 1e-3
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(2, 4), st.integers(4, 20), st.booleans(), st.sampled_from((1, 2)),
+    st.sampled_from(("grouped", "interleaved", "sequential", "sharded")),
+)  # fmt: skip
+def test_a_call_over_several_ipus_takes_what_its_steps_take_laid_out(
+    stages: int, accumulation: int, recomputed: bool, replicas: int, order: str
+) -> None:
+    """Pipelined, all IPUs wait for the slowest; else every step of every IPU counts."""
+    net = Net("trained")
+    x = net.input("x", (1, 256, 128))
+    for stage in range(stages):
+        net.stage = stage
+        x = net.activation(net.linear(x, 128 * (stage + 1)))
+    loss = net.loss(x)
+    net.train(loss)
+    graph = net.finish(
+        [loss], stage_ipus=tuple(range(stages)), accumulation=accumulation, replicas=replicas,
+        recomputed_stages=frozenset(range(stages) if recomputed else ()),
+    )  # fmt: skip
+    pipelined = {"execution": "pipelined", "pipeline_schedule": order}
+    options = replace(HALF, **({"execution": "sharded"} if order == "sharded" else pipelined))
+    found = estimate(graph, options)
+    whole = found.cycles.total
+    assert abs(lay_out(found).total - whole) < 1e-6 * whole
+    if order in ("sequential", "sharded"):
+        each = sum(s.cycles.total for s in found.steps if s.phase != Phase.UPDATE.value)
+        updates = [
+            sum(s.cycles.total for s in found.steps if s.phase == Phase.UPDATE.value and s.ipu == n)
+            for n in range(stages)
+        ]
+        assert abs(accumulation * each + max(updates) - whole) < 1e-6 * whole
 
 
 @TRIES

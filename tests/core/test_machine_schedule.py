@@ -364,6 +364,16 @@ def test_accumulation_keeps_sums_of_gradients() -> None:
     assert "accumulate" not in {step.kind for step in once.steps}
 
 
+def test_cards_keep_what_is_off_the_chip_in_their_host_s_memory() -> None:
+    card = machine(replace(HALF, chip="c600"))
+    assert card.streaming_bytes == 16_911_433_728  # gc-info: remote buffers, hexoatt total size
+    assert machine(HALF).streaming_bytes == 256e9 / 4
+    # 3 GB of weights and states: three times what is on the card.
+    graph = layers(1, width=32_768, samples=8)
+    card_only = replace(QUIET, chip="c600", weights_off_chip=True, optimiser_state_off_chip=True)
+    assert estimate(graph, card_only, hints=False).cycles.links > 0
+
+
 # ---- the host ------------------------------------------------------------------------------------
 
 

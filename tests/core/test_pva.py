@@ -393,6 +393,16 @@ def test_names_without_a_figure_say_why(two_ipus: pva.Report) -> None:
     assert hasattr(two_ipus.compilation, "alwaysLiveVariablesForTile")
     with pytest.raises(AttributeError):
         _ = two_ipus.compilation.tiles[0].memory.category.stack
+    # Names that public scripts use.
+    for where, name in (
+        (two_ipus.compilation.tiles[0].memory, "vertices"),
+        (two_ipus.compilation.programs[0], "vars"),
+        (pva, "OperationAnalysis"),
+    ):
+        with pytest.raises(ProfileLacks, match=f"`{name}`") as caught:
+            getattr(where, name)
+        assert caught.value.code == 8055
+    assert not hasattr(pva, "__path_of_nothing__")
 
 
 def test_profiles_of_others_and_none_are_refused(tmp_path: Path) -> None:

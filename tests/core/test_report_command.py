@@ -57,7 +57,7 @@ def test_the_figures_of_a_run_are_printed_with_units(
     lines = printed(capsys, str(run_folder)).splitlines()
     estimate = small()
     assert f"  throughput  {estimate.throughput:,.0f} samples/s" in lines
-    assert "  memory      471.4 KiB of 624.0 KiB (76%), tile 592 of IPU 1: fits" in lines
+    assert "  memory      471.4 KiB of 624.0 KiB (76%), fullest tile of IPU 1: fits" in lines
     assert any("warning" in line and "IPU 3" in line for line in lines)
     assert any("no cost" in line and "aten.special_erfcx (2)" in line for line in lines)
     assert sum(line.startswith("  hint") for line in lines) == 2

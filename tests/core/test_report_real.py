@@ -12,6 +12,7 @@ from softipu import report
 from softipu.machine import Estimate, Settings, estimate
 from softipu.report import html, payload
 from softipu.report.timeline import lay_out
+from softipu.report.trace import chrome_trace
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,19 @@ def test_steps_laid_out_take_about_as_long_as_the_estimate_says(
     for one in (training, inference):
         print(f"{one.name}: {lay_out(one).total / one.cycles.total:.4f} of the estimate")
         assert lay_out(one).total == pytest.approx(one.cycles.total, rel=0.02)
+
+
+@pytest.mark.parametrize("order", ["grouped", "interleaved", "sequential"])
+def test_every_pipeline_schedule_is_laid_out_as_it_is_priced(order: str, tmp_path: Path) -> None:
+    graph = bert(2, 64, (1, 1, 1), 256, 4, True, accumulation=8)
+    one = estimate(graph, Settings(pipeline_schedule=order), hints=False)
+    assert lay_out(one).total == pytest.approx(one.cycles.total, rel=0.005)
+    assert chrome_trace(one)["otherData"]["cycles_of_a_call"] == str(round(lay_out(one).total))
+    profile = pva.openReport(report.write(one, tmp_path)["profile.pop"])
+    last = max(
+        s.ipus[s.program.step.ipu].activeCycles.cyclesTo.max for s in profile.execution.steps
+    )
+    assert last == pytest.approx(profile.execution.totalCycles.total, rel=0.005)
 
 
 def test_the_repeated_forward_pass_is_a_step_before_the_backward_pass(training: Estimate) -> None:

@@ -121,6 +121,31 @@ def test_what_multi_conv_models_is_not_warned_about(warnings: pytest.LogCaptureF
     assert not warnings.messages
 
 
+# --- available memory ----------------------------------------------------------------------------
+
+
+class Tight(nn.Module):
+    def __init__(self, share: float | None) -> None:
+        super().__init__()
+        self.layer, self.share = nn.Conv2d(32, 64, 3, padding=1), share
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.layer(x)
+        return y if self.share is None else poptorch.set_available_memory(y, self.share)
+
+
+def test_no_memory_for_an_op_or_for_an_ipu_means_as_little_as_possible() -> None:
+    def bytes_of(share: float | None, options: poptorch.Options) -> int:
+        model = Tight(share).half()
+        found = softipu.estimate(model, IMAGES.half(), arch="bow", options=options)
+        return max(step.temporary_bytes for step in found.steps if step.kind == "convolution")
+
+    plenty = bytes_of(None, quiet())
+    of_op = bytes_of(0.0, quiet())
+    of_ipu = bytes_of(None, quiet().setAvailableMemoryProportion({"IPU0": 0}))
+    assert of_op == of_ipu < plenty
+
+
 # --- overlapped I/O ------------------------------------------------------------------------------
 
 
@@ -157,6 +182,7 @@ def test_only_io_that_is_marked_is_hidden_behind_compute() -> None:
     assert none.cycles.total > only_out.cycles.total > both.cycles.total
     assert none.settings.overlapped == ()
     assert len(both.settings.overlapped or ()) == 2
+    assert not both.warnings
 
 
 def test_a_run_and_a_file_remember_what_is_overlapped(tmp_path: Path) -> None:

@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from softipu import arch
-from softipu.machine import code_size, links, vector_costs
+from softipu.machine import (
+    arrange,
+    chip,
+    code_size,
+    cost,
+    links,
+    lookup,
+    move,
+    ops,
+    plan,
+    problem,
+    vector,
+    vector_costs,
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,18 @@ def _numbers(module: ModuleType) -> int:
     tree = ast.parse(inspect.getsource(module))
     constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return sum(type(value) in (int, float) and value != 0 for value in constants)
+
+
+def _named(what: str, why: str, *found: tuple[ModuleType, str]) -> Assumed:
+    """Numbers by their names, which are looked up so that none is listed that is not there."""
+    places: dict[str, list[str]] = {}
+    count = 0
+    for module, name in found:
+        value = getattr(module, name)
+        count += len(value) if isinstance(value, tuple) else 1
+        places.setdefault(_path(module), []).append(f"`{name}`")
+    where = "; ".join(f"{', '.join(names)} in {path}" for path, names in places.items())
+    return Assumed(what, where, count, why)
 
 
 def _assumptions(described: arch.Chip | arch.System) -> int:
@@ -44,6 +69,21 @@ def assumed() -> tuple[Assumed, ...]:
                 "switch; only where nothing is prefetched"),
         Assumed("cycles of an operator without a cost of its own",
                 f"`UNKNOWN` in {_path(vector_costs)}", 1, vector_costs.UNKNOWN.source),
+        _named("cycles of pooling", "guesses at the vertices of lib/popnn",
+               *((move, name) for name in ("_POOL_START", "_POOL_VECTOR", "_POOL_ROW",
+                                           "_ROW_VECTORS", "_POOL_ELEMENT", "_POOL_COMPARED"))),
+        _named("cycles of reductions that are no sums", "guesses, as multiples of those of a sum",
+               (ops, "_WITH_POSITION"), (ops, "_NO_SUM"), (ops, "_CANDIDATES")),
+        _named("data that reach a tile: the border of windows, small operands, pieces",
+               "guesses: how tensors lie on tiles is not modelled so finely",
+               (arrange, "BORDER"), (vector, "_SMALL_OPERAND"), (cost, "_PIECES")),
+        _named("what searches for plans leave out", "limits of our own, so that they take little "
+               "time; PopLibs has others",
+               (plan, "_TILE_COUNTS"), (plan, "_NEAR"), (plan, "_LEAST"), (problem, "_SMALL"),
+               (vector, "_AT_ONCE"), (lookup, "_SERIAL")),
+        Assumed("rate of streaming memory", f"`streaming` in {_path(chip)}", 1,
+                "taken to be, for each IPU by itself, what a machine's host sustains "
+                "(`host_streaming_bandwidth`): no measurement of streaming memory was found"),
         Assumed("values of chips", "`assumption:` in src/softipu/arch/chips", sum(chips.values()),
                 f"mostly taken over from another chip ({each}); each says from where"),
         Assumed("values of systems", "`assumption:` in src/softipu/arch/systems",

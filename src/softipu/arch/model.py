@@ -239,6 +239,14 @@ class System(_Sourced):
         return self.machines * self.streaming_memory
 
     @property
+    def remote_bytes(self) -> float:
+        """What remote buffers of one IPU may take: its share of a machine's streaming memory. Cards
+        have none; their remote buffers lie in the host's memory, as far as its window reaches."""
+        if self.streaming_memory:
+            return self.streaming_memory / self.ipus_per_machine
+        return float(self.hexoatt_size) if self.remote_buffers else 0.0
+
+    @property
     def peak_fp16_flops(self) -> float:
         """Half precision peak of all IPUs, computed."""
         return self.ipus * self.chip.peak_fp16_flops

@@ -14,6 +14,10 @@ from .cost import Cost, messages, spread
 START, PER_BYTE = 587, 0.4404
 PER_BYTE_OF_4, PER_BYTE_OF_2 = 3.125, 5.1484
 
+#: Assumption: what a tile receives for windows that reach beyond its own part of a field, over that
+#: part.
+BORDER = 1.4
+
 
 @dataclass(frozen=True)
 class Turned:

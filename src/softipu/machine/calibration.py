@@ -1,7 +1,8 @@
 """The only fitted numbers of the model: at most four, each with what it was fitted on.
 
-Everything else is chip data (`softipu.arch`) or a formula of the PopLibs sources. `accuracy` rows
-that took part in the fit are marked there; all others are validation.
+Everything else is chip data (`softipu.arch`), a formula of the PopLibs sources, or a guess that
+`softipu.accuracy.assumed` lists. `accuracy` rows that took part in the fit are marked there; all
+others are validation.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class Machine:
     #: which all IPUs of a machine share.
     host: float
     host_sustained: float
-    #: Streaming memory, per IPU, and how much of it each IPU has.
+    #: Streaming memory (of cards: what they have of their host's), per IPU, and how much of it each
+    #: IPU has.
     streaming: float
     streaming_bytes: float
 
@@ -127,5 +128,5 @@ def machine(settings: Settings, ipus: int = 1) -> Machine:
         host=system.host_exchange_bandwidth / clock,
         host_sustained=system.host_streaming_bandwidth / sharing / clock,
         streaming=system.host_streaming_bandwidth / clock,
-        streaming_bytes=system.streaming_memory / system.ipus_per_machine,
+        streaming_bytes=system.remote_bytes,
     )  # fmt: skip

@@ -113,9 +113,13 @@ def exchange(received: float, machine: Machine, *, sharing: bool = False) -> Cos
     return Cost(exchange=ceil(received / rate), steps=1, messages=messages(received))
 
 
+#: Assumption: n bytes reach a tile in √n / 4 pieces. Only the size of exchange code depends on it.
+_PIECES = 4
+
+
 def messages(received: float) -> int:
     """Pieces in which data arrive: longer the more there is, as neighbours send runs."""
-    return ceil(received**0.5 / 4) if received > 0 else 0
+    return ceil(received**0.5 / _PIECES) if received > 0 else 0
 
 
 def vertex(name: str, cycles: float, flops: float = 0.0, *, tiles: int = 0, plan: str = "") -> Cost:

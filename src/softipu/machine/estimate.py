@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from softipu.errors import ModelTooLarge
@@ -103,4 +104,22 @@ def _warnings(program: Program) -> tuple[str, ...]:
     used = {schedule.ipu_of(op.stage) for op in program.graph.ops if op.phase is Phase.FORWARD}
     for ipu in sorted(set(range(schedule.ipus)) - used):
         found.append(f"IPU {ipu} has nothing to do")
-    return tuple(found)
+    return (*found, *_without_effect(program))
+
+
+#: Of what only training has.
+_OF_TRAINING = ("optimiser_state_off_chip", "activations_off_chip", "accumulators_off_chip")
+
+
+def _without_effect(program: Program) -> Iterator[str]:
+    """Settings that change nothing here: real machines take them too, so none is an error."""
+    graph, settings = program.graph, program.settings
+    if settings.replicated_tensor_sharding and graph.schedule.replicas == 1:
+        yield "replicated_tensor_sharding changes nothing: there is only one replica"
+    for name in _OF_TRAINING:
+        if getattr(settings, name) and not program.training:
+            yield f"{name} changes nothing: only training has what waits there"
+    known = {*graph.inputs, *graph.outputs}
+    unknown = [name for name in settings.overlapped or () if name not in known]
+    if unknown:
+        yield f"overlapped are {', '.join(unknown)}: neither inputs nor outputs of the graph"

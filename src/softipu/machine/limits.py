@@ -51,12 +51,18 @@ def _settings(settings: Settings) -> None:
             raise _out_of_range(name, repr(given), f"one of {', '.join(words)}")
     proportions = settings.available_memory_proportion
     each = proportions if isinstance(proportions, tuple) else (proportions,)
-    if not each or not all(isinstance(one, Real) and 0 < one <= 1 for one in each):
-        raise _out_of_range("available_memory_proportion", proportions, "in (0, 1]")
+    if not each or not all(isinstance(one, Real) and 0 <= one <= 1 for one in each):
+        raise _out_of_range("available_memory_proportion", proportions, "from 0 to 1")
     for name in ("prefetch_depth", "io_tiles"):
         count = getattr(settings, name)
         if not _whole(count) or count < 0:
             raise _out_of_range(name, count, "a whole number, 0 or more")
+    if settings.overlapped and not settings.io_tiles:
+        raise SettingsContradict(
+            f"{', '.join(settings.overlapped)} overlap with compute, but no tiles are set aside for"
+            " I/O",
+            remedy="Set io_tiles, to 32 for example, or name nothing as overlapped.",
+        )
 
 
 def _pipeline(graph: Graph, settings: Settings) -> None:

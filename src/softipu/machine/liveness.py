@@ -8,6 +8,7 @@ from math import ceil
 from softipu.graph import KINDS, Op, Phase, Role
 
 from . import calibration
+from .chip import Machine
 from .code_size import BASE_CODE, code_size
 from .order import order
 from .program import Program
@@ -227,7 +228,7 @@ def _peak(
     return IpuMemory(
         ipu=ipu, capacity=machine.memory, fullest_tile=fullest, all_tiles=everywhere,
         always_live=sum(fullest[name] for name in _ALWAYS), not_always_live_peak=sum(parts),
-        peak_step=where, tiles=_profile(fullest, everywhere, program),
+        peak_step=where, tiles=_profile(fullest, everywhere, program.machine),
     )  # fmt: skip
 
 
@@ -246,19 +247,21 @@ def _with_io_tiles(computing: IpuMemory, streamed: float, program: Program) -> I
     fullest = dict.fromkeys(computing.fullest_tile, 0) | {"code": BASE_CODE, "host_buffers": held}
     return replace(
         computing, fullest_tile=fullest, all_tiles=everywhere, always_live=held + BASE_CODE,
-        not_always_live_peak=0, peak_step="inputs", tiles=_profile(fullest, everywhere, program),
+        not_always_live_peak=0, peak_step="inputs",
+        tiles=_profile(fullest, everywhere, machine, alike=machine.io_tiles),
     )  # fmt: skip
 
 
 def _profile(
-    fullest: dict[str, int], everywhere: dict[str, int], program: Program
+    fullest: dict[str, int], everywhere: dict[str, int], machine: Machine, *, alike: int = 1
 ) -> tuple[tuple[int, int], ...]:
-    """Tiles from full to less full, in sixteen runs whose sum is that of all tiles."""
-    tiles = program.machine.tiles
-    top, mean = sum(fullest.values()), sum(everywhere.values()) / program.machine.all_tiles
-    runs = min(16, tiles)
-    low = max(0.0, 2 * mean - top)
-    return tuple(
-        (tiles * run // runs, round(top - (top - low) * run / max(1, runs - 1)))
-        for run in range(runs)
-    )
+    """The fullest tile and the mean of all others: nothing else of single tiles is modelled.
+
+    `alike`: how many tiles are as full. They come first because some order must be written.
+    """
+    top, whole = sum(fullest.values()), sum(everywhere.values())
+    others = machine.all_tiles - alike
+    if others <= 0:
+        return ((0, top),)
+    mean = round((whole - alike * top) / others)
+    return (0, top), (alike, min(top, max(0, mean)))

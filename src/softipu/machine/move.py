@@ -128,14 +128,20 @@ def _by_index(
     return planned(lookup, machine, proportion) + Cost(flops=float(data if update == "add" else 0))
 
 
+#: Assumption: cycles of a pooling worker before its first vector, for each vector, and for each row
+#: of so many vectors; then for each element of a window, also where it is compared once more.
+_POOL_START, _POOL_VECTOR, _POOL_ROW, _ROW_VECTORS = 60, 8, 30, 16
+_POOL_ELEMENT, _POOL_COMPARED = 3, 5
+
+
 def pool(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
-    """Pooling: three cycles for each vector of each window, and rows that start anew."""
-    return _pool(op, outputs[0], inputs[0], machine, 3)
+    """Pooling: a few cycles for each vector of each window, and rows that start anew."""
+    return _pool(op, outputs[0], inputs[0], machine, _POOL_ELEMENT)
 
 
 def pool_gradient(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
     """The maximum compares with what it was; the mean only spreads."""
-    cycles = 5 if op.attributes["function"] == "max" else 3
+    cycles = _POOL_COMPARED if op.attributes["function"] == "max" else _POOL_ELEMENT
     return _pool(op, outputs[0], inputs[0], machine, cycles)
 
 
@@ -146,8 +152,9 @@ def _pool(op: Op, result: Tensor, source: Tensor, machine: Machine, cycles: int)
     here, tiles = spread(result.elements, machine, 8)
     vector = 4 if result.dtype == "float16" else 2
     vectors = ceil(here / vector / machine.workers)
-    worker = 60 + vectors * (8 + cycles * window) + 30 * max(1, vectors // 16)
-    share = 1.4 if window > 1 else 1.0  # the border around a tile's windows
+    rows = max(1, vectors // _ROW_VECTORS)
+    worker = _POOL_START + vectors * (_POOL_VECTOR + cycles * window) + _POOL_ROW * rows
+    share = arrange.BORDER if window > 1 else 1.0
     total = exchange(source.bytes / max(1, tiles) * share, machine)
     return (
         total

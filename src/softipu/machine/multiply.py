@@ -8,7 +8,7 @@ from typing import Any
 
 from softipu.graph import Op, Tensor
 
-from .arrange import Turned, arranging, piece
+from .arrange import BORDER, Turned, arranging, piece
 from .chip import Machine
 from .cost import Cost, messages, spread
 from .plan import Plan, padded, plan
@@ -187,7 +187,7 @@ def convolution_weight_gradient(
     kernel, stride = _field(op.attributes, "kernel"), _field(op.attributes, "stride")
     window = prod(kernel)
     # Neighbouring kernel elements read nearly the same inputs: a patch and its border move, once.
-    share = min(1.0, 1.4 / window * min(prod(stride), window)) if window > 1 else 1.0
+    share = min(1.0, BORDER / window * min(prod(stride), window)) if window > 1 else 1.0
     problem = Problem(
         groups, 1, (x.shape[1] // groups * window,), dy.shape[0] * prod(dy.shape[2:]),
         dy.shape[1] // groups, _dtype(inputs), _float_partials(op, settings),

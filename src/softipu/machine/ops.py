@@ -25,6 +25,9 @@ _Planned = Callable[[Op, list[Tensor], list[Tensor], Machine, Settings, int], Co
 
 #: Functions of `reduce` that keep where they found it: twice the data, and a pick at the end.
 _POSITIONS = ("argmax", "argmin")
+#: Assumption: how much longer than a sum each element takes, with its position, or a square or a
+#: product; and of how many candidates a position is picked at the end.
+_WITH_POSITION, _NO_SUM, _CANDIDATES = 3.0, 2.0, 6
 
 
 def _elementwise(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machine) -> Cost:
@@ -60,14 +63,16 @@ def _reduce(op: Op, inputs: list[Tensor], outputs: list[Tensor], machine: Machin
     x, function = inputs[0], str(op.attributes["function"])
     axes = tuple(op.attributes["axes"])
     last = not x.shape or (len(x.shape) - 1) in axes
-    weight = 3.0 if function in _POSITIONS else 2.0 if function in ("norm", "prod") else 1.0
+    weight = _NO_SUM if function in ("norm", "prod") else 1.0
+    if function in _POSITIONS:
+        weight = _WITH_POSITION
     total = Cost(plan=f"{function} over {prod(x.shape[axis] for axis in axes)}")
     total += reduction(
         x.elements, max(1, outputs[0].elements), x.dtype, machine, ROWS if last else CHANNELS,
         weight,
     )  # fmt: skip
     if function in _POSITIONS:
-        total += move.pick(outputs[0].elements, 6, machine)
+        total += move.pick(outputs[0].elements, _CANDIDATES, machine)
     elif function in ("mean", "norm"):
         final = "broadcast_mul" if function == "mean" else "sqrt"
         total += apply(final, outputs[0].elements, outputs[0].dtype, machine)

@@ -34,6 +34,13 @@ _SERIAL = tuple(
 )
 
 
+#: The least memory that planners ask for, as a part of a tile's, also where users allow none. Plans
+#: that keep to a 256th (2.4 KiB) are too small to differ by what less would allow.
+_LEAST = 1 / 256
+
+#: Numbers of tiles for positions that are tried, where these are few, and where they are many.
+_TILE_COUNTS = 6, 3
+
 #: How much larger than the smallest the parts of a field may be that a plan is tried with.
 _NEAR = 1.25
 
@@ -165,7 +172,7 @@ def _square(field: tuple[int, ...], parts: int) -> list[int]:
 def position_splits(positions: int, tiles: int) -> tuple[int, ...]:
     """Positions take the tiles that are left; half or a quarter where more only cost."""
     found: list[int] = []
-    most = 6 if positions <= tiles else 3  # small problems leave tiles idle more often
+    most = _TILE_COUNTS[positions > tiles]  # small problems leave tiles idle more often
     while tiles and len(found) < most:
         parts = min(positions, tiles)
         if parts not in found:
@@ -242,6 +249,10 @@ class _Search:
         self.flat = self.kernel == 1 and method.name in ("AMP", "outer product")
         self.gaps = prod(problem.input_dilation)
         self.partial = 4 if method.float_partials else 2
+        #: Bytes of the weights of one grain of everything, and of its results at one position.
+        made = method.group_grain * method.out_grain
+        self.one_weight = made * method.in_grain * self.kernel * problem.element_bytes
+        self.one_result = made * self.partial
         arranged = arranging(padded(problem, method), machine)
         self.arranging = arranged.compute + arranged.exchange
         #: Cycles that a tile can't do without, for each grain it holds of everything.
@@ -271,9 +282,15 @@ class _Search:
                     if used > tiles:
                         break
                     ins = -(-self.in_part // in_split)
+                    weights = self.one_weight * groups * outs * ins
+                    if weights > self.limit:
+                        continue
+                    made = self.one_result * groups * outs * self.positions
                     work = self.least * groups * outs * ins * self.positions
                     for parts in position_splits(self.positions, tiles // used):
                         if best is not None and work / parts + self.arranging >= best.total:
+                            break
+                        if weights + made / parts > self.limit:  # fewer parts are larger
                             break
                         for part in self._parts(parts):
                             found = self._plan(group_split, out_split, in_split, parts, part)
@@ -356,8 +373,10 @@ def plan(problem: Problem, machine: Machine, proportion: float) -> Plan:
 
 
 def _limits(limit: float, memory: int) -> Iterator[float]:
-    """As PopLibs does, the limit is dropped step by step where no plan keeps to it."""
-    while 0 < limit < 2 * memory:
+    """As PopLibs does, the limit is dropped step by step where no plan keeps to it. None at all
+    means the least: what no plan can do without."""
+    limit = max(limit, memory * _LEAST)
+    while limit < 2 * memory:
         yield limit
         limit *= 2
     yield float("inf")

@@ -84,7 +84,9 @@ class IpuMemory:
     always_live: int
     not_always_live_peak: int
     peak_step: str
-    #: Bytes of each tile at the peak, coarse: the first tile of each run, and the bytes of the run.
+    #: Bytes of tiles at the peak: the first tile of each run, and the bytes of each in the run.
+    #: Modelled are those of the fullest tile, and the mean of the others; that these are alike, and
+    #: which tile is the fullest, is assumed.
     tiles: tuple[tuple[int, int], ...]
 
     @property

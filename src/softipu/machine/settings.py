@@ -26,7 +26,7 @@ class Settings:
     tiles: int | None = None
     clock_hz: float | None = None
     #: Share of tile memory that planners may use for temporary data: for all IPUs, or one for each;
-    #: IPUs that none is given for have the default.
+    #: IPUs that none is given for have the default; 0: as little as there is a plan for.
     available_memory_proportion: float | tuple[float, ...] = PROPORTION
     matmul_partials: Partials = "float32"
     convolution_partials: Partials = "float32"

@@ -15,6 +15,10 @@ from .vertices import reduce_stage
 #: How a reduced tensor lies on tiles: whole rows side by side, or channels in groups of 16.
 ROWS, CHANNELS = "rows", "channels"
 CHANNEL_GROUP = 16
+#: Assumption: elements of a small operand that a tile gets, at most; its own elements meet no more.
+_SMALL_OPERAND = 4096
+#: Assumption: partial sums that are added up in one stage; more are met in two.
+_AT_ONCE = 32
 
 
 def apply(function: str, elements: int, dtype: str, machine: Machine) -> Cost:
@@ -52,7 +56,8 @@ def broadcast(elements: int, dtype: str, machine: Machine) -> Cost:
     """One small operand for all: each tile gets the part that meets its own elements."""
     if elements <= 1:
         return Cost()
-    return exchange(float(min(elements, 4096) * DTYPE_BYTES[dtype]), machine, sharing=True)
+    received = min(elements, _SMALL_OPERAND) * DTYPE_BYTES[dtype]
+    return exchange(float(received), machine, sharing=True)
 
 
 def reduction(
@@ -121,7 +126,7 @@ def _over_tiles(outputs: int, sources: int, machine: Machine, tiles: int) -> Cos
     here = ceil(outputs / tiles)
     while sources > 1:
         # Many sources are met in two stages, so that no tile waits for hundreds of words.
-        now = sources if sources <= 32 else ceil(sources**0.5)
+        now = sources if sources <= _AT_ONCE else ceil(sources**0.5)
         left = ceil(sources / now)
         each = ceil(outputs * left / tiles)
         total += exchange(float(each * now * 4), machine)

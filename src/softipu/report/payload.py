@@ -121,6 +121,8 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
         "micro_batches": timeline.micro_batches,
         "iterations": timeline.iterations,
         "depth": timeline.depth,
+        "interleaved": timeline.halves is not None,
+        "turn": short(timeline.turn_cycles),
         "total": timeline.total,
         "complete": len(blocks) <= MOST_BLOCKS,
         "groups": [_group(group) for group in timeline.every],

@@ -1,8 +1,9 @@
 """When each part of a program runs: the steps of an estimate laid out over one call.
 
 A group is what a stage does in one phase; a block is one run of a group, for one micro-batch.
-Pipelines advance in turns: in turn t, the group at slot s has micro-batch t - s, and a turn lasts
-as long as all groups of the slowest IPU. Everything else runs one group after another.
+Pipelines advance in turns: in turn t, the group at slot s has micro-batch t - s. A turn lasts as
+long as all groups of the slowest IPU; where forward and backward stages take turns (interleaved),
+as long as two of the slowest of either. Everything else runs one group after another.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ class Timeline:
     micro_batches: int
     iterations: int
     ends: tuple[Group, ...] = ()
+    #: Cycles of the two halves of each turn, where all IPUs run forward stages in the first one and
+    #: backward stages in the second.
+    halves: tuple[float, float] | None = None
 
     @property
     def every(self) -> tuple[Group, ...]:
@@ -79,11 +83,17 @@ class Timeline:
     @cached_property
     def turn_cycles(self) -> float:
         """Of each turn, also while the pipeline fills or drains: the model counts them as full."""
+        if self.halves is not None:
+            return sum(self.halves)
         lanes: dict[int, float] = {}
         for group in self.groups:
             lane = group.ipu if self.pipelined else 0
             lanes[lane] = lanes.get(lane, 0.0) + group.cycles.total
         return max(lanes.values(), default=0.0)
+
+    def begins(self, group: Group) -> float:
+        """When in a turn the first group of that kind may run."""
+        return self.halves[0] if self.halves is not None and group.phase != FORWARD else 0.0
 
     @property
     def update_cycles(self) -> float:
@@ -109,9 +119,9 @@ class Timeline:
         for number, micro_batch in self.in_turn(turn):
             group = self.groups[number]
             lane = group.ipu if self.pipelined else 0
-            start = base + lanes.get(lane, 0.0)
-            lanes[lane] = lanes.get(lane, 0.0) + group.cycles.total
-            yield Block(number, iteration, micro_batch, start, group.cycles.total)
+            start = max(lanes.get(lane, 0.0), self.begins(group))
+            lanes[lane] = start + group.cycles.total
+            yield Block(number, iteration, micro_batch, base + start, group.cycles.total)
 
     def blocks(self) -> Iterator[Block]:
         """All blocks of a call, turn by turn: as many as it takes, so take what you need."""
@@ -142,13 +152,17 @@ def lay_out(estimate: Estimate) -> Timeline:
     settings = estimate.settings
     in_turns = settings.execution == "pipelined" and settings.pipeline_schedule != "sequential"
     pipelined = in_turns and len(ipus) > 1
+    halves = None
+    if pipelined and estimate.training and settings.pipeline_schedule == "interleaved":
+        halves = _halves(estimate.steps, found, each)
     return Timeline(
-        groups=_placed(estimate.steps, found, each, pipelined),
+        groups=_placed(estimate.steps, found, each, pipelined, halves),
         updates=_side_by_side(estimate.steps, found, UPDATE),
         pipelined=pipelined,
         micro_batches=micro_batches,
         iterations=iterations,
         ends=_side_by_side(estimate.steps, found, AT_END),
+        halves=halves,
     )
 
 
@@ -197,9 +211,34 @@ def _sum(steps: Sequence[Step], numbers: Sequence[int]) -> Cycles:
     return result
 
 
+#: Steps in which all IPUs of a replica wait for the host, in either half of a turn.
+_WITH_HOST = ("host_input", "host_output")
+
+
+def _halves(
+    steps: Sequence[Step], found: dict[_Key, list[int]], keys: list[_Key]
+) -> tuple[float, float]:
+    """As the model prices turns: both halves last as long as the longer one of any IPU, and the
+    host comes on top."""
+    works: dict[tuple[int, bool], float] = {}
+    hosts: dict[int, float] = {}
+    for key in keys:
+        ipu, phase, _ = key
+        for number in found[key]:
+            step = steps[number]
+            if step.kind in _WITH_HOST:
+                hosts[ipu] = hosts.get(ipu, 0.0) + step.cycles.total
+            else:
+                half = ipu, phase == FORWARD
+                works[half] = works.get(half, 0.0) + step.cycles.total
+    longest = max(works.values(), default=0.0)
+    return longest + max(hosts.values(), default=0.0), longest
+
+
 def _placed(
-    steps: Sequence[Step], found: dict[_Key, list[int]], keys: list[_Key], pipelined: bool
-) -> tuple[Group, ...]:
+    steps: Sequence[Step], found: dict[_Key, list[int]], keys: list[_Key], pipelined: bool,
+    halves: tuple[float, float] | None,
+) -> tuple[Group, ...]:  # fmt: skip
     result = []
     slot, lanes, before = 0, dict[int, float](), None
     for ipu, phase, stage in keys:
@@ -210,7 +249,10 @@ def _placed(
         numbers = found[ipu, phase, stage]
         lane = ipu if pipelined else 0
         cycles = _sum(steps, numbers)
-        group = Group(ipu, stage, phase, tuple(numbers), cycles, slot, lanes.get(lane, 0.0))
+        offset = lanes.get(lane, 0.0)
+        if halves is not None and phase != FORWARD:
+            offset = max(offset, halves[0])
+        group = Group(ipu, stage, phase, tuple(numbers), cycles, slot, offset)
         lanes[lane] = group.offset + cycles.total
         result.append(group)
     return tuple(result)

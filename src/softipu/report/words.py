@@ -35,7 +35,7 @@ def _memory(fullest: dict[str, Any] | None) -> str:
         return "no IPU is used"
     share = fullest["used"] / fullest["capacity"]
     verdict = "fits" if fullest["free"] >= 0 else f"{size(-fullest['free'])} too much"
-    place = f"tile {fullest['tile']} of IPU {fullest['ipu']}"
+    place = f"fullest tile of IPU {fullest['ipu']}"
     return (
         f"{size(fullest['used'])} of {size(fullest['capacity'])} ({share:.0%}), {place}: {verdict}"
     )

@@ -1,4 +1,4 @@
-// Tile memory at its peak: every tile of an IPU, the fullest one marked, and why bytes are there.
+// Tile memory at its peak: an IPU's fullest tile, the mean of the others, and why bytes are there.
 
 // The run that a tile belongs to; runs are sorted by their first tile.
 function runAt(runs, tile) {
@@ -18,7 +18,7 @@ function drawTiles(chart, context, memory) {
   const height = bottom - chart.edge.top;
   const y = (value) => bottom - (value / top) * height;
   chart.drawValues(top, (size) => `${whole(size / 1024)} KiB`, true);
-  chart.drawAxis((tile) => whole(tile), "tile");
+  chart.drawAxis((tile) => whole(tile), "tiles");
   context.save();
   context.beginPath();
   context.rect(chart.edge.left, 0, chart.inner, chart.height);
@@ -50,7 +50,7 @@ function markFullest(chart, context, memory, y) {
   context.lineTo(x - 5, y - 11);
   context.lineTo(x + 5, y - 11);
   context.fill();
-  const text = `tile ${whole(memory.tile)}: ${kibi(memory.used)}`;
+  const text = `fullest tile: ${kibi(memory.used)}`;
   const left = x + 10 + context.measureText(text).width > chart.width - 130;
   context.textAlign = left ? "right" : "left";
   context.textBaseline = "middle";
@@ -82,7 +82,7 @@ function categoryTable(memory) {
   const rows = names.map((name) => el("tr", {}, el("td", {}, swatch(categoryColour(name)), categoryName(name)),
     el("td", {}, kibi(memory.categories[name] ?? 0)), el("td", {}, percent((memory.categories[name] ?? 0) / memory.capacity)), el("td", {}, bytes(memory.all_tiles[name] ?? 0))));
   return el("table", { class: "mini", id: "categories" },
-    el("thead", {}, el("tr", {}, el("th", {}, "At the peak"), el("th", {}, `Tile ${whole(memory.tile)}`), el("th", {}, "of tile"), el("th", {}, "All tiles"))),
+    el("thead", {}, el("tr", {}, el("th", {}, "At the peak"), el("th", {}, "Fullest tile"), el("th", {}, "of tile"), el("th", {}, "All tiles"))),
     el("tbody", {}, ...rows),
     el("tfoot", {}, el("tr", {}, el("td", {}, "Total"), el("td", {}, kibi(memory.used)), el("td", {}, percent(memory.used / memory.capacity)), el("td", {}, bytes(all)))));
 }
@@ -92,7 +92,7 @@ function memorySection(report) {
   let memory = report.memory[0];
   const side = el("div");
   const chart = new Chart({
-    label: "Bytes of each tile at the peak", height: (width) => (width < 500 ? 220 : 300), least: 8,
+    label: "Bytes of an IPU's tiles at the peak, as far as the model knows them", height: (width) => (width < 500 ? 220 : 300), least: 8,
     extent: () => memory.count, draw: (self, context) => drawTiles(self, context, memory),
     step: (direction, self) => Math.min(Math.max(self.edge.left, (self.cursor ?? self.edge.left) + direction * Math.max(1, self.inner / self.span)), self.width - self.edge.right - 1),
     hover(x, y, self) {
@@ -102,7 +102,7 @@ function memorySection(report) {
       const [first, size] = memory.runs[run];
       const last = (memory.runs[run + 1]?.[0] ?? memory.count) - 1;
       const name = first === last ? `Tile ${whole(first)}` : `Tiles ${whole(first)} to ${whole(last)}`;
-      return [[name, first === memory.tile ? "(the fullest)" : ""], [null, `${kibi(size)}, ${percent(size / memory.capacity)} of ${kibi(memory.capacity)}`]];
+      return [[name, first === memory.tile ? "(the fullest)" : "(assumed)"], [null, `${kibi(size)}, ${percent(size / memory.capacity)} of ${kibi(memory.capacity)}`]];
     },
   });
   const choose = (number) => {
@@ -111,7 +111,7 @@ function memorySection(report) {
     side.replaceChildren(categoryTable(memory), live);
     chart.reset();
   };
-  section("memory", "Memory", "Bytes of each tile at the moment when its IPU needs most. Every tile must stay below the line.",
+  section("memory", "Memory", "Tile memory at the moment when an IPU needs most. Every tile must stay below the line. Modelled are the fullest tile and the sum of all; how the others share the rest, and which tile is the fullest, is assumed.",
     el("div", { class: "toolbar" }, ipuChoice("memory-ipu", report.memory, choose), el("span", { class: "grow" }), ...zoomButtons(chart)),
     el("div", { class: "split" }, chart.node, side));
   const tightest = report.memory.reduce((best, one, number) => (one.used / one.capacity > report.memory[best].used / report.memory[best].capacity ? number : best), 0);

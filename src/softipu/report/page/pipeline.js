@@ -11,10 +11,12 @@ function stageRows(report, clock) {
     stages.set(key, stage);
   }
   const rows = [...stages.values()].sort((a, b) => a.ipu - b.ipu);
-  const slowest = Math.max(...rows.map((row) => row.total), 1);
+  const busiest = Math.max(...rows.map((row) => row.total), 1);
+  // Interleaved, a turn is twice the longest half of any IPU, so that even the busiest may wait.
+  const slowest = report.timeline.interleaved ? report.timeline.turn : busiest;
   const node = el("div", { class: "bars", id: "balance" }, ...rows.map((row) => {
     const track = el("div", { class: "track" }, ...row.parts.map(([phase, cycles]) => piece(cycles / slowest, phaseColour(phase))));
-    const waits = row.total === slowest ? "sets the pace" : `waits ${percent(1 - row.total / slowest)}`;
+    const waits = row.total >= slowest ? "sets the pace" : `waits ${percent(1 - row.total / slowest)}`;
     return el("div", { class: "bar" }, el("span", { class: "name" }, `IPU ${row.ipu}`), track, el("span", { class: "number" }, `${timeText(row.total / clock)} `, el("span", {}, waits)));
   }));
   const mean = rows.reduce((sum, row) => sum + row.total, 0) / rows.length;
@@ -63,7 +65,8 @@ function pipelineSection(report) {
   if (!timeline.pipelined) return;
   const [rows, slowest, mean] = stageRows(report, report.summary.clock_hz);
   const turns = timeline.micro_batches + timeline.depth;
-  const explanation = `In each turn every IPU works on another micro-batch, and all wait for the slowest. ${plural(timeline.micro_batches, "micro-batch", "micro-batches")} take ${plural(turns, "turn")}: ${percent(timeline.depth / turns)} of them to fill and drain. More micro-batches per update make that less.`;
+  const order = timeline.interleaved ? "In each turn every IPU runs a forward stage, then a backward stage, and both wait for the slowest of either." : "In each turn every IPU works on another micro-batch, and all wait for the slowest.";
+  const explanation = `${order} ${plural(timeline.micro_batches, "micro-batch", "micro-batches")} take ${plural(turns, "turn")}: ${percent(timeline.depth / turns)} of them to fill and drain. More micro-batches per update make that less.`;
   section("pipeline", "Pipeline", explanation,
     el("div", { class: "columns" },
       el("div", {}, el("h3", {}, "One full turn"), rows),

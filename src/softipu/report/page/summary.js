@@ -23,7 +23,7 @@ function memoryCard(summary) {
   if (!full) return null;
   const share = full.used / full.capacity;
   const left = full.free >= 0 ? `${kibi(full.free)} free` : `${kibi(-full.free)} too much`;
-  return card("card-memory", "Fullest tile", [digits(full.used / 1024), `of ${kibi(full.capacity)}`], meter(share), `${percent(share)} · ${left} · tile ${whole(full.tile)} of IPU ${full.ipu}`);
+  return card("card-memory", "Fullest tile", [digits(full.used / 1024), `of ${kibi(full.capacity)}`], meter(share), `${percent(share)} · ${left} · IPU ${full.ipu}`);
 }
 
 function rateCard(summary) {
@@ -74,7 +74,7 @@ function summarySection(report, steps) {
   const { summary } = report;
   const notes = el("ul", { class: "notes", id: "warnings" });
   if (!summary.fits && summary.fullest) {
-    notes.append(el("li", { class: "worse" }, `Tile ${whole(summary.fullest.tile)} of IPU ${summary.fullest.ipu} would need ${kibi(-summary.fullest.free)} more than it has. The real compiler would refuse this program.`));
+    notes.append(el("li", { class: "worse" }, `The fullest tile of IPU ${summary.fullest.ipu} would need ${kibi(-summary.fullest.free)} more than it has. The real compiler would refuse this program.`));
   }
   notes.append(...report.warnings.map((text) => el("li", {}, text)));
   const unknown = Object.entries(report.unknown);
