@@ -14,7 +14,8 @@ import tensorflow as tf
 from tensorflow.python.ipu import gradient_accumulation as ga
 from tensorflow.python.ipu.gradient_accumulation import GradientAccumulationReductionMethod
 
-from softipu.frontends.tensorflow import leftovers, replicas
+from softipu.frontends.tensorflow import leftovers
+from softipu.frontends.tensorflow.replica_variables import own_variable
 
 _CAPTURED = "captured_grads"
 
@@ -46,7 +47,7 @@ class Accumulator:
         self._totals: dict[Hashable, Any] = {}
         self._arguments: dict[str, Any] = {}
         with tf.init_scope():
-            self._done = replicas.own_variable(tf.constant(0))
+            self._done = own_variable(tf.constant(0))
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
@@ -82,7 +83,7 @@ class Accumulator:
     def _total(self, key: Hashable, shape: Any, dtype: tf.DType) -> Any:
         if key not in self._totals:
             with tf.init_scope():
-                self._totals[key] = replicas.own_variable(tf.zeros(shape, dtype))
+                self._totals[key] = own_variable(tf.zeros(shape, dtype))
         return self._totals[key]
 
     def update(self) -> None:
