@@ -44,7 +44,7 @@ def test_a_sweep_gives_metrics_logs_and_result_files(kit):
         "total_compiling_time": {"mean": None},
     }
     assert second["params"] == {"batch": "2"}
-    assert second["command"] == f"python3 {kit.folder}/train.py --batch 2 --name 'a b' '$FLAVOUR'"
+    assert second["command"] == f'python3 {kit.folder}/train.py --batch 2 --name "a b" $FLAVOUR'
     stdout = (kit.logs / "sweep_batch_2" / "stdout").read_text()
     assert "arguments ['--name', 'a b', 'sweet'] flavour sweet" in stdout
     assert "loss: 0.25" in (kit.logs / "sweep_batch_2" / "stderr").read_text()

@@ -13,13 +13,11 @@ from poptorch._compiler import share_of_options
 from poptorch._engine.memory import RandomState
 from poptorch._engine.together import Share, share_of
 
-CPU = torch.device("cpu")
-
 
 def drawn(random: RandomState, runs: int, size: int = 5) -> list[list[float]]:
     """What micro-batches draw in one step."""
     found = []
-    with random.active(CPU):
+    with random.active():
         for run in range(runs):
             random.at(run)
             found.append(torch.rand(size).tolist())
@@ -74,7 +72,7 @@ def test_a_state_with_several_streams_is_saved_and_restored() -> None:
 def test_rows_that_are_mapped_together_draw_at_their_turns() -> None:
     random = RandomState(3, 2)
     found = []
-    with random.active(CPU):
+    with random.active():
         random.at(3)
         for row in range(3):
             random.turn(row)
