@@ -124,7 +124,7 @@ def test_only_the_step_is_on_one_thread(ipus, at_once):
     executors = {
         form.name: [
             op.get_attr("executor_type")
-            for op in choice._operations(form.run.graph)
+            for op in choice._operations(form.run.traced.graph)
             if op.type == "StatefulPartitionedCall"
         ]
         for form in choice_of(ours)._forms
@@ -132,6 +132,45 @@ def test_only_the_step_is_on_one_thread(ipus, at_once):
     assert executors == {
         "executor": [b""], "one thread": [b"SINGLE_THREADED_EXECUTOR"], "XLA": [b""],
     }  # fmt: skip
+
+
+def test_a_single_step_needs_no_loop_until_there_are_more(ipus):
+    """The last execution of data may have fewer steps than those before and after."""
+    from tf_keras.ipu.extensions import choice
+
+    x, _ = data()
+    with ipus().scope():
+        ours = network()
+        first = ours.predict(x[:4], batch_size=4, verbose=0)
+        operations = choice._operations(choice_of(ours)._executor.run.traced.graph)
+        assert not any(op.type in ("While", "StatelessWhile") for op in operations)
+        all_steps = ours.predict(x, batch_size=4, verbose=0)
+        operations = choice._operations(choice_of(ours)._executor.run.traced.graph)
+        assert any(op.type in ("While", "StatelessWhile") for op in operations)
+        again = ours.predict(x[:4], batch_size=4, verbose=0)
+    expected = ours(x).numpy()
+    np.testing.assert_allclose(first, expected[:4], rtol=1e-5)
+    np.testing.assert_allclose(all_steps, expected, rtol=1e-5)
+    np.testing.assert_array_equal(again, all_steps[:4])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_one_step_at_a_time_trains_like_two(ipus, replicas):
+    found = []
+    start = network().get_weights()
+    for steps in (1, 2):
+        with ipus(replicas).scope():
+            ours = network()
+            ours.set_weights(start)
+            ours.compile(keras.optimizers.legacy.SGD(0.05), "mse", steps_per_execution=steps)
+            losses = fitted(ours)
+            x, _ = data()
+            found.append((losses, ours.predict(x, batch_size=4, verbose=0), ours.get_weights()))
+    (losses, results, weights), (_, expected, others) = found
+    assert losses[-1] < losses[0]
+    np.testing.assert_allclose(results, expected, rtol=1e-5)
+    for mine, theirs in zip(weights, others, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
 def test_an_execution_during_a_trial_is_none(at_once):

@@ -31,6 +31,18 @@ from .choice import Choice, Form
 from .step_queue import StepQueue
 
 
+class Program:
+    """A traced loop for the iterators that it was traced for: that these are such is not checked
+    again, which takes as long as a small model's step."""
+
+    def __init__(self, traced: Any) -> None:
+        self.traced = traced
+
+    def __call__(self, iterator: Any) -> Any:
+        flat = tf.nest.flatten(iterator, expand_composites=True)
+        return self.traced._call_flat(flat, self.traced.captured_inputs)
+
+
 class Execution:
     """One of a model's three functions, for one kind of batch."""
 
@@ -46,7 +58,9 @@ class Execution:
         self._micro_steps = 1
         self._every_step = False
         self.queue: StepQueue | None = None
-        self._built: tuple[Any, Callable[[Any, int], Any], leftovers.Leftovers] | None = None
+        #: For which batches, whether for one step only (which needs no loop), what, and what of it
+        #: a failure may leave behind.
+        self._built: tuple[Any, bool, Callable[[Any, int], Any], leftovers.Leftovers] | None = None
         self._step_traced: Any = None
         self._step_outputs: Any = None
         self._bytes_per_step = (0, 0)  # from and to the host
@@ -89,28 +103,42 @@ class Execution:
     def __call__(self, iterator: Any) -> Any:
         """Runs one execution; results by the model's reduction over replicas."""
         trap = float_trap.asked()
+        steps = self._steps()
         built = self._built  # another thread may build for other batches meanwhile
-        if built is None or built[0] != iterator.element_spec or self._trap != trap:
+        if (
+            built is None
+            or built[0] != iterator.element_spec
+            or self._trap != trap
+            or (built[1] and steps > 1)
+        ):
             self._trap = trap
+            single = steps == 1 and self.accumulator is None
             left = leftovers.Leftovers()
-            built = self._built = (iterator.element_spec, self._build(iterator, left), left)
+            run = self._build(iterator, single, left)
+            built = self._built = (iterator.element_spec, single, run, left)
             self._ask_the_model()
         if system.pre_compiling():
             return self._zeros()
-        steps = int(self._model._steps_per_execution.numpy())
         moved = steps * self._replicas
         bytes_in, bytes_out = self._bytes_per_step
         ordinal = self._model.distribute_strategy._device_ordinal
         with (
             sessions.on_ipus([ordinal], moved * bytes_in, moved * bytes_out),
             sessions.translated_errors(),
-            built[2].removed_on_failure(),
+            built[3].removed_on_failure(),
         ):
-            results = built[1](iterator, steps)
+            results = built[2](iterator, steps)
         cycles.count(self._modelled, ordinal, max(1, steps // self._micro_steps))
         if float_trap.enabled():
             float_trap.check(results, self._model.trainable_variables)
         return results
+
+    def _steps(self) -> int:
+        """How many this execution has. Keras's data handler writes it for the last one, so it is
+        read each time, without what a variable's own methods take for it."""
+        steps = self._model._steps_per_execution
+        read = tf.raw_ops.ReadVariableOp(resource=steps.handle, dtype=steps.dtype)
+        return int(read.numpy())
 
     def _ask_the_model(self) -> None:
         """Warn about, or refuse, what has no room on the real IPU; write the report asked for."""
@@ -121,16 +149,18 @@ class Execution:
             self._built = None
             raise
 
-    def _build(self, iterator: Any, left: leftovers.Leftovers) -> Callable[[Any, int], Any]:
+    def _build(
+        self, iterator: Any, single: bool, left: leftovers.Leftovers
+    ) -> Callable[[Any, int], Any]:
         with left.noted(), self._tracing() as current:
             step = self._step_traced = self._traced_step(iterator.element_spec)
             self._step_outputs = step.structured_outputs
             self._bytes_per_step = _bytes(iterator.element_spec), _bytes(self._step_outputs)
-            run = self._traced(iterator.element_spec, step)
+            run = self._traced(iterator.element_spec, step, single)
         if self._replicas == 1:
             if current.instance()[1] > 1:  # XLA can't compile what goes to other instances
                 return lambda it, steps: run(it)
-            return self._fastest_of(run, iterator.element_spec, step)
+            return self._fastest_of(run, iterator.element_spec, step, single)
         structure = run.structured_outputs
         runs = replicas.Replicated(run, current, self._replicas)
 
@@ -144,7 +174,7 @@ class Execution:
 
     def _zeros(self) -> Any:
         """What a program that is only compiled gives back: nothing runs, no data is read."""
-        leading = [int(self._model._steps_per_execution.numpy())] if self._every_step else []
+        leading = [self._steps()] if self._every_step else []
 
         def zeros(output: tf.Tensor) -> tf.Tensor:
             made = tf.zeros([*leading, *output.shape], output.dtype)
@@ -173,10 +203,10 @@ class Execution:
         # [steps, batch, …] of each replica: batches go to replicas in turns.
         return tf.nest.map_structure(lambda *parts: _merged(tf.stack(parts, 1), 3), *each)
 
-    def _fastest_of(self, run: Any, spec: Any, step: Any) -> Choice:
+    def _fastest_of(self, run: Any, spec: Any, step: Any, single: bool) -> Choice:
         def form(name: str, step: Any) -> Form:
             with self._tracing():
-                return Form(name, self._traced(spec, step))
+                return Form(name, Program(self._traced(spec, step, single)))
 
         def rivals() -> list[Form]:
             if choice.draws_numbers(run):  # the step, or the update
@@ -186,10 +216,10 @@ class Execution:
             compiled = choice.compiled_step(step)
             return made if compiled is None else [*made, form("XLA", compiled)]
 
-        self.choice = Choice(run, rivals)
+        self.choice = Choice(Program(run), rivals)
         return self.choice
 
-    def _traced(self, spec: Any, step: Any) -> Any:
+    def _traced(self, spec: Any, step: Any, single: bool) -> Any:
         """The concrete function of the loop, for iterators over elements like `spec`."""
         update = self._traced_update()
         steps = self._model._steps_per_execution
@@ -203,6 +233,8 @@ class Execution:
 
         @tf.function(autograph=False)
         def run(it: Any) -> Any:
+            if single:
+                return self._single(one_step(it), step)
             count = tf.cast(steps, tf.int32)
             if update is not None:
                 return self._updates(count // self._micro_steps, it, one_step, update, step)
@@ -229,6 +261,13 @@ class Execution:
         if self.accumulator is None:
             return None
         return tf.function(self.accumulator.update, autograph=False).get_concrete_function()
+
+    def _single(self, results: Any, step: Any) -> Any:
+        """Results of an execution of one step, in the form that a loop gives them."""
+        flat = tf.nest.flatten(results)
+        if self._every_step and self._replicas > 1:
+            flat = [tf.expand_dims(tensor, 0) for tensor in flat]
+        return tf.nest.pack_sequence_as(step.structured_outputs, flat)
 
     def _updates(self, count: Any, it: Any, one_step: Any, update: Any, step: Any) -> Any:
         def micro_steps() -> Any:
