@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
+from tensorflow.python.ops import resource_variable_ops
 
 from softipu.estimating.modelled import Call
 from softipu.frontends.tensorflow import (
@@ -137,6 +138,8 @@ class Execution:
         """How many this execution has. Keras's data handler writes it for the last one, so it is
         read each time, without what a variable's own methods take for it."""
         steps = self._model._steps_per_execution
+        if not isinstance(steps, resource_variable_ops.BaseResourceVariable):
+            return int(steps.numpy())  # several instances have one each
         read = tf.raw_ops.ReadVariableOp(resource=steps.handle, dtype=steps.dtype)
         return int(read.numpy())
 
