@@ -174,18 +174,19 @@ def test_a_call_of_the_host_runs_without_a_graph(cuda):
 
 
 def drops(seed=7):
-    options = poptorch.Options().randomSeed(seed).showCompilationProgressBar(False)
+    options = poptorch.Options().showCompilationProgressBar(False)
+    if seed is not None:
+        options.randomSeed(seed)
     return poptorch.inferenceModel(nn.Dropout(0.5).train(), options)
 
 
 def test_a_state_read_before_the_first_call_is_one_of_the_gpu(cuda):
     x = torch.ones(64)
-    expected = drops()(x)
-    executor = drops()
+    executor = drops(seed=None)  # with a seed of the user's the state is that seed alone
     executor.compile(x)
     state = executor.rng_state
     assert len(state) == 3
-    assert torch.equal(executor(x), expected)
+    expected = executor(x)
     other = drops(seed=1)
     other.compile(x)
     other.rng_state = state
