@@ -170,6 +170,43 @@ def test_a_call_of_the_host_runs_without_a_graph(cuda):
     torch.testing.assert_close(executor(x), (x + 1) * 2 - 1)
 
 
+# --- inputs of later steps ---------------------------------------------------------------------------
+
+
+class Sum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(256, 256))
+
+    def forward(self, x):
+        for _ in range(20):  # long enough for the next input to arrive before the end
+            x = torch.tanh(x @ self.weight + x)
+        return x, poptorch.identity_loss(x.square().mean(), "none")
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_each_step_computes_with_its_own_input_while_the_next_one_comes(monkeypatch, cuda, pinned):
+    data = torch.randn(64 * 512, 256)
+    batches = [(data.pin_memory() if pinned else data,)] * 2
+    assert_same(run_both(Sum, batches, monkeypatch, iterations=64))
+
+
+def test_inputs_may_be_freed_and_overwritten_once_a_call_is_over(cuda):
+    options = poptorch.Options().deviceIterations(32).showCompilationProgressBar(False)
+    options.outputMode(poptorch.OutputMode.All)
+    model = Sum()
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.0)
+    executor = poptorch.trainingModel(model, options, optimizer)
+    data = torch.randn(32 * 512, 256)
+    expected, _ = executor(data)
+    for _ in range(5):
+        other = data.clone()
+        found, _ = executor(other)
+        other.fill_(float("nan"))
+        del other
+        assert torch.equal(found, expected)
+
+
 # --- random states --------------------------------------------------------------------------------
 
 

@@ -93,6 +93,25 @@ def _state_of(memory: DeviceMemory) -> list[torch.Tensor]:
     ]
 
 
+class Sender:
+    """Sends inputs to the GPU on a stream of their own: while a step computes, those of the next
+    one come."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def send(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """What is computed from now on finds them there."""
+        with torch.cuda.stream(self._copies):
+            sent = [tensor.to(self._device, non_blocking=True) for tensor in inputs]
+        computing = torch.cuda.current_stream(self._device)
+        computing.wait_stream(self._copies)
+        for tensor in sent:  # their memory belongs to the other stream, which would use it again
+            tensor.record_stream(computing)
+        return sent
+
+
 class CudaTuner:
     """Takes the widest form that a program has: mapped together if it can be, prepared weights in
     inference, all of it in one CUDA graph."""

@@ -15,7 +15,7 @@ from softipu.malloc import keep_freed_memory
 from .. import _interrupts
 from .._threads import drawing
 from .batching import Output
-from .cuda import CudaTuner
+from .cuda import CudaTuner, Sender
 from .freeze import Frozen
 from .memory import DeviceMemory
 from .plan import Plan
@@ -41,6 +41,14 @@ class Runner:
             CudaTuner(plan, memory) if on_gpu else Tuner(plan, memory, capture_seconds, frozen)
         )
         self._random = plan.program.random
+        self._sender = Sender(memory.device) if on_gpu and self._sends_by_step() else None
+
+    def _sends_by_step(self) -> bool:
+        """Whether there are several steps, and each has inputs of its own: what a model writes to
+        its inputs goes back from one place, and replicas of a group share theirs."""
+        runs = self.plan.batching.runs
+        together = self.plan.program.written_inputs or self.plan.batching.group_size > 1
+        return not together and self.tuner.choose(runs).size < runs
 
     def weights_changed(self) -> None:
         """The host wrote new weights."""
@@ -61,7 +69,9 @@ class Runner:
         batching = self.plan.batching
         device = self.memory.device
         self.tuner.begin_call()
-        held = inputs if device.type == "cpu" else [_sent(tensor, device) for tensor in inputs]
+        sender = self._sender
+        here = device.type == "cpu" or sender is not None
+        held = inputs if here else [_sent(tensor, device) for tensor in inputs]
         rows = [batching.split(tensor) for tensor in held]
         parts: list[list[torch.Tensor]] = [[] for _ in self.plan.collected]
         start = 0
@@ -71,6 +81,8 @@ class Runner:
                 size = chosen.size
                 whole = size == batching.runs
                 chunk = rows if whole else [row[start : start + size] for row in rows]
+                if sender is not None:
+                    chunk = sender.send(chunk)
                 self._collect(parts, self.tuner.run(chosen, chunk), start)
                 start += size
                 _interrupts.let_through()
