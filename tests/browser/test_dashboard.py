@@ -329,6 +329,11 @@ def test_a_phone_needs_no_sideways_scrolling(world: Stage, visit: Open) -> None:
     for width in (414, 700, 1000):
         page.set_viewport_size({"width": width, "height": 800})
         assert sideways(page) == 0, f"{width} pixels are too few"
+    # Plots are drawn for a new width a moment after the page has it.
+    page.evaluate(
+        "document.querySelectorAll('.plot svg').forEach(s => s.setAttribute('width', 2000))"
+    )
+    assert sideways(page) == 0
 
 
 def test_plots_have_axes_units_and_a_read_out(world: Stage, visit: Open, pod: Pod) -> None:
