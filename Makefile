@@ -49,7 +49,7 @@ bench: $(STAMP) plugin perf-analyzer
 	$(BIN)/python -m benchmarks.estimates
 	$(BIN)/python -m benchmarks.poptorch --first --memory --growth
 	$(BIN)/python -m benchmarks.popdist
-	$(BIN)/python -m benchmarks.keras_fit --first
+	$(BIN)/python -m benchmarks.keras_fit --together --first
 	$(BIN)/python -m benchmarks.paddle_inference
 	$(BIN)/python -m benchmarks.paddle_plugin
 	$(BIN)/python -m benchmarks.cnn_harness

@@ -1,12 +1,16 @@
 """Keras `fit` on virtual IPUs, against plain tf.keras in all the ways a person would try.
 
-python -m benchmarks.keras_fit [--rows TEXT] [--processes N] [--rounds N] [--first]
+python -m benchmarks.keras_fit [--rows TEXT] [--processes N] [--rounds N] [--together] [--first]
+
+In the table each side has a process of its own, which keeps its luck with memory and processors all
+its life; `--together` has both sides of a comparison in one process, fit by fit in turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -137,6 +141,36 @@ def table(rows: list[str], processes: int, rounds: int) -> None:
     print("milliseconds per step")
 
 
+def together(rows: list[str], rounds: int) -> None:
+    """Ours against plain tf.keras without XLA, which small convolutions lose by."""
+    print(f"\n{'in one process':24}{'softipu':>10}{'plain':>10}{'x plain':>9}")
+    for row in rows:
+        for ours, plain in (("softipu", "plain, 100 steps"), ("softipu, 1 step", "plain")):
+            times = turns.output_of(
+                ["benchmarks.keras_fit", "--together-of", ours, plain, row, str(rounds)],
+                _QUIET | _SETTLED,
+            ).split()[-2:]
+            shown = [float(seconds) * 1e3 for seconds in times]
+            name = f"{row}{', 1 step' if plain == 'plain' else ''}"
+            print(
+                f"{name:24}{shown[0]:10.3f}{shown[1]:10.3f}{shown[1] / shown[0]:9.2f}", flush=True
+            )
+
+
+def _side_by_side(sides: list[str], row: str, rounds: int) -> list[float]:
+    """Seconds of a step of each side, medians over fits that follow one another."""
+    fits = [fit_of(side, row) for side in sides]
+    for fit in fits:
+        fit(_SETTLING_EXECUTIONS * _STEPS)
+    times: list[list[float]] = [[] for _ in fits]
+    for turn in range(rounds):
+        for index in (0, 1) if turn % 2 else (1, 0):
+            start = time.perf_counter()
+            fits[index](5 * _STEPS)
+            times[index].append((time.perf_counter() - start) / (5 * _STEPS))
+    return [statistics.median(each) for each in times]
+
+
 def first_steps(rows: list[str]) -> None:
     print(f"\n{'seconds to the first execution':32}{'plain':>10}{'softipu':>10}")
     for row in rows:
@@ -157,18 +191,28 @@ def main() -> None:
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--processes", type=int, default=3, help="of each side, one by one")
     parser.add_argument("--rounds", type=int, default=4, help="turns of each process")
+    parser.add_argument("--together", action="store_true", help="also both sides in one process")
+    parser.add_argument("--skip-table", action="store_true", help="only what else is asked for")
     parser.add_argument("--first", action="store_true", help="also the time to the first execution")
+    parser.add_argument("--together-of", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--turns-of", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--first-of", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.turns_of:
         return _player(*arguments.turns_of)
+    if arguments.together_of:
+        *sides, row, rounds = arguments.together_of
+        print(*_side_by_side(sides, row, int(rounds)))
+        return None
     if arguments.first_of:
         fit_of(*arguments.first_of)(_STEPS)
         print("first execution", flush=True)
         return None
     rows = [row for row in _ROWS if arguments.rows in row]
-    table(rows, arguments.processes, arguments.rounds)
+    if not arguments.skip_table:
+        table(rows, arguments.processes, arguments.rounds)
+    if arguments.together:
+        together(rows, 5 * arguments.rounds)
     if arguments.first:
         first_steps(rows)
     return None
