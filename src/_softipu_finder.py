@@ -20,6 +20,8 @@ FRONT_ENDS = {
     "tensorflow": "softipu.frontends.tensorflow",
     "paddle": "softipu.frontends.paddle",
 }
+#: A package that loads a framework in the middle of its own code: the front end acts after it, too.
+AROUND = {"tf_keras": "tensorflow"}
 #: The module whose meaning the front end of TensorFlow decides.
 KERAS = "keras"
 
@@ -36,7 +38,8 @@ class FrontEndFinder:
     ) -> ModuleSpec | None:
         if name == KERAS and path is None and name not in self._searching:
             return self._find_keras()
-        if name not in self.front_ends or path is not None or name in self._searching:
+        framework = AROUND.get(name, name)
+        if framework not in self.front_ends or path is not None or name in self._searching:
             return None
         from importlib.util import find_spec
 
@@ -47,9 +50,9 @@ class FrontEndFinder:
             self._searching.discard(name)
         if spec is None or spec.loader is None or spec.submodule_search_locations is None:
             return None  # a single file of that name is somebody's own
-        if not exists(self.front_ends[name]):
+        if not exists(self.front_ends[framework]):
             return None
-        wrapped = _ApplyAfterLoading(spec.loader, self.front_ends[name])
+        wrapped = _ApplyAfterLoading(spec.loader, self.front_ends[framework])
         spec.loader = wrapped  # type: ignore[assignment]  # importlib.abc would cost 10 ms
         return spec
 

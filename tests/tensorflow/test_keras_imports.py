@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 
 def run(program: str, tmp_path) -> list[str]:
     script = tmp_path / "program.py"
@@ -64,6 +66,22 @@ print(float(Adam(lr=0.25).lr), Adam is optimizers.Adam is tf.keras.optimizers.Ad
         tmp_path,
     )
     assert shown == ["0.25", "True"]
+
+
+@pytest.mark.parametrize("before", ["", "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'"])
+def test_keras_2_may_be_what_loads_tensorflow(tmp_path, before):
+    shown = run(
+        f"""
+{before}
+import tf_keras as keras
+from tf_keras.datasets import mnist
+from tensorflow.python import ipu
+import tensorflow as tf
+print(float(keras.optimizers.Adam(lr=0.25).lr), keras.Sequential is tf.keras.Sequential, keras.ipu)
+""",
+        tmp_path,
+    )
+    assert shown[:2] == ["0.25", "True"]
 
 
 def test_keras_3_in_a_program_whose_text_does_not_tell_is_an_error_that_says_where(tmp_path):

@@ -39,13 +39,14 @@ def prepare() -> None:
 
 
 def apply() -> None:
-    """After TensorFlow's own code.
+    """After TensorFlow's own code, and once more after that of Keras 2, which may be what loads
+    TensorFlow.
 
     A program for the IPU may import optimisers of Keras before the IPU modules; they have to be
     those of 2.6 by then, because the later ones do not know `lr=`.
     """
     aliases.install()
-    if legacy_keras.is_for_the_ipu():
+    if legacy_keras.is_for_the_ipu() and not legacy_keras.is_loading():
         from . import patches
 
         patches.keras_as_in_2_6()

@@ -40,6 +40,12 @@ def is_for_the_ipu() -> bool:
     return bool(_asked) and requested()
 
 
+def is_loading() -> bool:
+    """Whether Keras 2 is in the middle of its own import: the last of its names is missing."""
+    module = sys.modules.get("tf_keras")
+    return module is not None and not hasattr(module, "Sequential")
+
+
 def program_is_for_the_ipu() -> bool:
     """Whether the program that this process runs names the IPU modules in its own text."""
     return any(_MENTION.search(text) for text in program_text.texts())
