@@ -199,6 +199,7 @@ def test_inputs_may_be_freed_and_overwritten_once_a_call_is_over(cuda):
     executor = poptorch.trainingModel(model, options, optimizer)
     data = torch.randn(32 * 512, 256)
     expected, _ = executor(data)
+    assert executor._executable._runner._sender is not None  # not all inputs before the first step
     for _ in range(5):
         other = data.clone()
         found, _ = executor(other)
